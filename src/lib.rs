@@ -1,0 +1,19 @@
+//! Portcullis: a TLS ingress gateway with dynamic certificates.
+//!
+//! ```text
+//! sources ──events──► store ──revision──► compile ──Snapshot──► ArcSwap ──► workers (data plane)
+//!  directory            the only            pure        immutable,           one current-thread
+//!  kubernetes           mutable             function    Arc parts            runtime per core
+//!  ocsp answers         state                 └──► Report ──► status, Events, diagnostics
+//! ```
+//!
+//! Data flows one way. The data plane (`tls`, `proxy`, `net`) reads `snapshot` and never reaches back into
+//! `compile`, `store` or `sources`; `docs/architecture.md` has the whole picture.
+
+pub mod diagnostics;
+pub mod names;
+pub mod settings;
+pub mod snapshot;
+pub mod store;
+pub mod telemetry;
+pub mod tls;

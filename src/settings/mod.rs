@@ -1,0 +1,5 @@
+//! Settings: one schema for flags, environment, file and ConfigMap.
+
+/// All settings.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Settings {}

@@ -1,0 +1,85 @@
+//! Backends: for each Service port that a route leads to, the endpoints that can take its requests.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::SharedMap;
+use crate::store::objects::{ObjectName, ServicePortRef};
+
+/// Names a backend: a Service and one of its ports, as the Ingress wrote it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClusterKey {
+    pub service: ObjectName,
+    pub port: ServicePortRef,
+}
+
+impl fmt::Display for ClusterKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.port {
+            ServicePortRef::Number(port) => write!(f, "{}:{port}", self.service),
+            ServicePortRef::Name(port) => write!(f, "{}:{port}", self.service),
+        }
+    }
+}
+
+/// All backends by key.
+#[derive(Clone, Debug, Default)]
+pub struct ClusterMap(pub SharedMap<Arc<ClusterKey>, Arc<Cluster>>);
+
+impl ClusterMap {
+    pub fn get(&self, key: &ClusterKey) -> Option<&Arc<Cluster>> {
+        self.0.get(key)
+    }
+}
+
+/// One backend. An unchanged backend is the same `Arc` from snapshot to snapshot.
+#[derive(Debug)]
+pub struct Cluster {
+    pub key: Arc<ClusterKey>,
+    /// Ready endpoints, else those that are terminating but still serving; empty means 503. In a fixed order.
+    pub endpoints: Box<[Arc<Endpoint>]>,
+    /// Why there is no endpoint, in words for an error page and a log: `None` while there is one.
+    pub unavailable: Option<&'static str>,
+    next: AtomicUsize,
+}
+
+impl Cluster {
+    pub fn new(
+        key: Arc<ClusterKey>,
+        endpoints: impl Into<Box<[Arc<Endpoint>]>>,
+        unavailable: Option<&'static str>,
+    ) -> Self {
+        Self { key, endpoints: endpoints.into(), unavailable, next: AtomicUsize::new(0) }
+    }
+
+    /// The next endpoint in turn; shared by all workers.
+    pub fn pick(&self) -> Option<&Arc<Endpoint>> {
+        if self.endpoints.is_empty() {
+            return None;
+        }
+        let turn = self.next.fetch_add(1, Ordering::Relaxed);
+        self.endpoints.get(turn % self.endpoints.len())
+    }
+}
+
+/// Where to connect to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Endpoint {
+    Address(SocketAddr),
+    /// The target of an ExternalName Service, resolved when a connection is made.
+    Name {
+        host: Box<str>,
+        port: u16,
+    },
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => address.fmt(f),
+            Self::Name { host, port } => write!(f, "{host}:{port}"),
+        }
+    }
+}

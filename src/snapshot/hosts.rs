@@ -1,0 +1,96 @@
+//! Hosts and their routes: which route a request takes, and everything that was decided about it beforehand.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::SharedMap;
+use super::clusters::ClusterKey;
+use super::paths::PathMap;
+use crate::names::{HostName, HostPattern, parent_of};
+use crate::store::objects::ObjectName;
+use crate::telemetry::route_stats::RouteStats;
+use crate::tls::policy::TlsPolicy;
+
+/// All hosts: exact names, one-label wildcards (held by the name after `*.`) and the rules without a host.
+#[derive(Clone, Default)]
+pub struct HostMap {
+    pub exact: SharedMap<HostName, Arc<Host>>,
+    pub wildcard: SharedMap<HostName, Arc<Host>>,
+    pub any: Option<Arc<Host>>,
+}
+
+impl HostMap {
+    /// The host that serves `host` (canonical): exact, then wildcard, then the rules without a host. An exact
+    /// host without a fitting path does not fall through to a wildcard.
+    pub fn find(&self, host: &str) -> Option<&Arc<Host>> {
+        self.find_named(host).or(self.any.as_ref())
+    }
+
+    /// As [`find`](Self::find), without the rules that have no host.
+    pub fn find_named(&self, host: &str) -> Option<&Arc<Host>> {
+        self.exact.get(host).or_else(|| self.wildcard.get(parent_of(host)?))
+    }
+}
+
+/// One host with its routes.
+pub struct Host {
+    pub pattern: HostPattern,
+    pub routes: PathMap<Arc<Route>>,
+    /// An Ingress of this host has a `tls` section: plain HTTP is redirected unless a route says otherwise.
+    pub has_tls: bool,
+    /// A TLS policy of its own, where an Ingress asks for one.
+    pub tls: Option<Arc<TlsPolicy>>,
+}
+
+/// What happens to requests of one path of one host.
+pub struct Route {
+    /// The host as the rule has it, for metrics and logs: a bounded set.
+    pub host: HostPattern,
+    pub path: Box<str>,
+    pub ingress: ObjectName,
+    pub action: Action,
+    pub policy: Arc<RoutePolicy>,
+    pub stats: RouteStats,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    Forward(Arc<ClusterKey>),
+    /// A backend that Portcullis does not serve, such as a `resource`: 404.
+    NotFound,
+}
+
+/// Everything that annotations and settings decide about a route; shared by the routes of an Ingress.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RoutePolicy {
+    pub redirect: HttpsRedirect,
+    pub protocol: BackendProtocol,
+    /// Bytes of request body; `None` is unlimited.
+    pub max_body: Option<u64>,
+    pub connect_timeout: Duration,
+    /// Longest wait for the response, and between two reads of its body.
+    pub read_timeout: Duration,
+    /// Longest wait between two writes of the request.
+    pub send_timeout: Duration,
+}
+
+/// When plain HTTP is answered with a redirect to HTTPS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HttpsRedirect {
+    Never,
+    /// `ssl-redirect`: where the host has TLS.
+    IfTls,
+    /// `force-ssl-redirect`.
+    Always,
+}
+
+/// What the backend speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum BackendProtocol {
+    Http1,
+    /// HTTP/2 with prior knowledge, which gRPC uses.
+    H2c,
+    Https,
+    /// gRPC over TLS: HTTP/2 by ALPN.
+    Grpcs,
+}

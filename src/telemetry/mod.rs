@@ -1,0 +1,3 @@
+//! Metrics and the access log.
+
+pub mod route_stats;
