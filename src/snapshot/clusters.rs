@@ -15,6 +15,13 @@ pub struct ClusterKey {
     pub port: ServicePortRef,
 }
 
+impl ClusterKey {
+    /// The least key that a backend of `service` can have.
+    pub fn first_of(service: &ObjectName) -> Self {
+        Self { service: service.clone(), port: ServicePortRef::Number(0) }
+    }
+}
+
 impl fmt::Display for ClusterKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.port {

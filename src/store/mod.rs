@@ -1,3 +1,338 @@
-//! All objects, by kind, namespace and name: the only mutable state of the control plane.
+//! All objects, by kind, namespace and name, with the indexes that `compile` needs: the only mutable state of
+//! the control plane. Sources send [`Event`]s; each records in [`Changes`] which hosts and backends it
+//! touches, so that the next compile costs what changed and not what exists. A re-list replaces all objects
+//! of a kind at once; it never empties first.
 
+mod index;
 pub mod objects;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use crate::names::HostPattern;
+use crate::snapshot::clusters::ClusterKey;
+use index::Index;
+use objects::{
+    Backend, ConfigMap, EndpointSlice, Ingress, IngressClass, Kind, Namespace, Object, ObjectName, Secret,
+    SecretOrigin, Service,
+};
+
+/// What a source tells the store.
+#[derive(Debug)]
+pub enum Event {
+    /// The object is new or differs from before.
+    Apply(Object),
+    Delete(Kind, ObjectName),
+    /// All objects of one kind as they are now, after a first list or a re-list.
+    Replace(Kind, Vec<Object>),
+}
+
+/// Which parts of a snapshot the events since the last compile can have touched.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Every host: something that concerns all of them changed.
+    pub all_hosts: bool,
+    pub hosts: HashSet<HostPattern>,
+    pub clusters: HashSet<ClusterKey>,
+    /// Secrets that came, went or changed, for the default certificate.
+    pub secrets: HashSet<ObjectName>,
+}
+
+impl Changes {
+    pub fn is_empty(&self) -> bool {
+        !self.all_hosts && self.hosts.is_empty() && self.clusters.is_empty() && self.secrets.is_empty()
+    }
+}
+
+/// The objects.
+#[derive(Default)]
+pub struct Store {
+    config_maps: HashMap<ObjectName, Arc<ConfigMap>>,
+    endpoint_slices: HashMap<ObjectName, Arc<EndpointSlice>>,
+    ingresses: HashMap<ObjectName, Arc<Ingress>>,
+    ingress_classes: HashMap<ObjectName, Arc<IngressClass>>,
+    namespaces: HashMap<ObjectName, Arc<Namespace>>,
+    secrets: HashMap<ObjectName, Arc<Secret>>,
+    services: HashMap<ObjectName, Arc<Service>>,
+
+    ingresses_by_host: Index<HostPattern>,
+    ingresses_by_secret: Index<ObjectName>,
+    ingresses_by_cluster: Index<ClusterKey>,
+    slices_by_service: Index<ObjectName>,
+    pem_pairs_by_name: Index<HostPattern>,
+
+    changes: Changes,
+}
+
+impl Store {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes one event into account.
+    pub fn apply(&mut self, event: Event) {
+        match event {
+            Event::Apply(object) => self.put(object),
+            Event::Delete(kind, name) => self.remove(kind, &name),
+            Event::Replace(kind, objects) => {
+                let kept: HashSet<_> = objects.iter().map(|o| o.metadata().name.clone()).collect();
+                for name in self.names(kind) {
+                    if !kept.contains(&name) {
+                        self.remove(kind, &name);
+                    }
+                }
+                objects.into_iter().for_each(|object| self.put(object));
+            }
+        }
+    }
+
+    /// What was touched since the last call.
+    pub fn take_changes(&mut self) -> Changes {
+        std::mem::take(&mut self.changes)
+    }
+
+    pub fn config_map(&self, name: &ObjectName) -> Option<&Arc<ConfigMap>> {
+        self.config_maps.get(name)
+    }
+
+    pub fn ingress(&self, name: &ObjectName) -> Option<&Arc<Ingress>> {
+        self.ingresses.get(name)
+    }
+
+    pub fn ingresses(&self) -> impl Iterator<Item = &Arc<Ingress>> {
+        self.ingresses.values()
+    }
+
+    pub fn ingress_class(&self, name: &str) -> Option<&Arc<IngressClass>> {
+        self.ingress_classes.get(&ObjectName::new("", name))
+    }
+
+    pub fn namespace(&self, name: &str) -> Option<&Arc<Namespace>> {
+        self.namespaces.get(&ObjectName::new("", name))
+    }
+
+    pub fn secret(&self, name: &ObjectName) -> Option<&Arc<Secret>> {
+        self.secrets.get(name)
+    }
+
+    pub fn service(&self, name: &ObjectName) -> Option<&Arc<Service>> {
+        self.services.get(name)
+    }
+
+    /// Ingresses with a rule for exactly this pattern; those without rules count as [`HostPattern::Any`].
+    /// Oldest first. Whether their class is ours is for `compile` to say.
+    pub fn ingresses_of_host(&self, host: &HostPattern) -> Vec<&Arc<Ingress>> {
+        let mut found: Vec<_> =
+            self.ingresses_by_host.get(host).filter_map(|name| self.ingresses.get(name)).collect();
+        found.sort_by(|a, b| a.metadata.age_order().cmp(&b.metadata.age_order()));
+        found
+    }
+
+    /// Ingresses that name this Secret in `spec.tls`.
+    pub fn ingresses_of_secret(&self, secret: &ObjectName) -> impl Iterator<Item = &Arc<Ingress>> {
+        self.ingresses_by_secret.get(secret).filter_map(|name| self.ingresses.get(name))
+    }
+
+    /// Ingresses with a path that leads to this backend.
+    pub fn ingresses_of_cluster(&self, cluster: &ClusterKey) -> impl Iterator<Item = &Arc<Ingress>> {
+        self.ingresses_by_cluster.get(cluster).filter_map(|name| self.ingresses.get(name))
+    }
+
+    pub fn is_cluster_used(&self, cluster: &ClusterKey) -> bool {
+        self.ingresses_by_cluster.contains(cluster)
+    }
+
+    /// The EndpointSlices of a Service, in the order of their names.
+    pub fn endpoint_slices_of(&self, service: &ObjectName) -> impl Iterator<Item = &Arc<EndpointSlice>> {
+        self.slices_by_service.get(service).filter_map(|name| self.endpoint_slices.get(name))
+    }
+
+    /// PEM pairs that carry this pattern in their SANs, in the order of their names.
+    pub fn pem_pairs_of(&self, host: &HostPattern) -> impl Iterator<Item = &Arc<Secret>> {
+        self.pem_pairs_by_name.get(host).filter_map(|name| self.secrets.get(name))
+    }
+
+    /// Every host pattern that an Ingress or a PEM pair declares.
+    pub fn hosts(&self) -> BTreeSet<HostPattern> {
+        self.ingresses_by_host.keys().chain(self.pem_pairs_by_name.keys()).cloned().collect()
+    }
+
+    /// Every backend that an Ingress leads to.
+    pub fn clusters(&self) -> impl Iterator<Item = &ClusterKey> {
+        self.ingresses_by_cluster.keys()
+    }
+
+    fn names(&self, kind: Kind) -> Vec<ObjectName> {
+        match kind {
+            Kind::ConfigMap => self.config_maps.keys().cloned().collect(),
+            Kind::EndpointSlice => self.endpoint_slices.keys().cloned().collect(),
+            Kind::Ingress => self.ingresses.keys().cloned().collect(),
+            Kind::IngressClass => self.ingress_classes.keys().cloned().collect(),
+            Kind::Namespace => self.namespaces.keys().cloned().collect(),
+            Kind::Secret => self.secrets.keys().cloned().collect(),
+            Kind::Service => self.services.keys().cloned().collect(),
+        }
+    }
+
+    fn put(&mut self, object: Object) {
+        let name = object.metadata().name.clone();
+        match object {
+            Object::ConfigMap(new) => {
+                self.config_maps.insert(name, Arc::new(new));
+            }
+            Object::Namespace(new) => {
+                self.namespaces.insert(name, Arc::new(new));
+            }
+            Object::IngressClass(new) => {
+                self.ingress_classes.insert(name, Arc::new(new));
+                self.changes.all_hosts = true;
+            }
+            Object::Service(new) => {
+                self.touch_service(&name);
+                self.services.insert(name, Arc::new(new));
+            }
+            Object::EndpointSlice(new) => {
+                self.remove(Kind::EndpointSlice, &name);
+                if let Some(service) = service_of(&new) {
+                    self.touch_service(&service);
+                    self.slices_by_service.insert(service, name.clone());
+                }
+                self.endpoint_slices.insert(name, Arc::new(new));
+            }
+            Object::Secret(new) => {
+                self.remove(Kind::Secret, &name);
+                for host in pem_hosts(&new) {
+                    self.changes.hosts.insert(host.clone());
+                    self.pem_pairs_by_name.insert(host, name.clone());
+                }
+                self.touch_secret(&name);
+                self.secrets.insert(name, Arc::new(new));
+            }
+            Object::Ingress(new) => {
+                self.remove(Kind::Ingress, &name);
+                for host in ingress_hosts(&new) {
+                    self.changes.hosts.insert(host.clone());
+                    self.ingresses_by_host.insert(host, name.clone());
+                }
+                for secret in ingress_secrets(&new) {
+                    self.ingresses_by_secret.insert(secret, name.clone());
+                }
+                for cluster in ingress_clusters(&new) {
+                    self.changes.clusters.insert(cluster.clone());
+                    self.ingresses_by_cluster.insert(cluster, name.clone());
+                }
+                self.ingresses.insert(name, Arc::new(new));
+            }
+        }
+    }
+
+    fn remove(&mut self, kind: Kind, name: &ObjectName) {
+        match kind {
+            Kind::ConfigMap => {
+                self.config_maps.remove(name);
+            }
+            Kind::Namespace => {
+                self.namespaces.remove(name);
+            }
+            Kind::IngressClass => {
+                self.changes.all_hosts |= self.ingress_classes.remove(name).is_some();
+            }
+            Kind::Service => {
+                if self.services.remove(name).is_some() {
+                    self.touch_service(name);
+                }
+            }
+            Kind::EndpointSlice => {
+                if let Some(old) = self.endpoint_slices.remove(name)
+                    && let Some(service) = service_of(&old)
+                {
+                    self.touch_service(&service);
+                    self.slices_by_service.remove(&service, name);
+                }
+            }
+            Kind::Secret => {
+                if let Some(old) = self.secrets.remove(name) {
+                    for host in pem_hosts(&old) {
+                        self.pem_pairs_by_name.remove(&host, name);
+                        self.changes.hosts.insert(host);
+                    }
+                    self.touch_secret(name);
+                }
+            }
+            Kind::Ingress => {
+                if let Some(old) = self.ingresses.remove(name) {
+                    for host in ingress_hosts(&old) {
+                        self.ingresses_by_host.remove(&host, name);
+                        self.changes.hosts.insert(host);
+                    }
+                    for secret in ingress_secrets(&old) {
+                        self.ingresses_by_secret.remove(&secret, name);
+                    }
+                    for cluster in ingress_clusters(&old) {
+                        self.ingresses_by_cluster.remove(&cluster, name);
+                        self.changes.clusters.insert(cluster);
+                    }
+                }
+            }
+        }
+    }
+
+    fn touch_service(&mut self, service: &ObjectName) {
+        let clusters = self.ingresses_by_cluster.range(ClusterKey::first_of(service));
+        self.changes.clusters.extend(clusters.take_while(|key| key.service == *service).cloned());
+    }
+
+    fn touch_secret(&mut self, secret: &ObjectName) {
+        let hosts = self
+            .ingresses_by_secret
+            .get(secret)
+            .filter_map(|name| self.ingresses.get(name))
+            .flat_map(|ingress| ingress_hosts(ingress));
+        self.changes.hosts.extend(hosts);
+        self.changes.secrets.insert(secret.clone());
+    }
+}
+
+/// The hosts an Ingress has rules for. Those it writes wrongly are reported by `compile`, not indexed.
+pub fn ingress_hosts(ingress: &Ingress) -> BTreeSet<HostPattern> {
+    let rules = ingress.rules.iter();
+    let mut hosts: BTreeSet<_> =
+        rules.filter_map(|rule| HostPattern::parse(rule.host.as_deref().unwrap_or("")).ok()).collect();
+    if ingress.rules.is_empty() {
+        hosts.insert(HostPattern::Any);
+    }
+    hosts
+}
+
+fn ingress_secrets(ingress: &Ingress) -> BTreeSet<ObjectName> {
+    let secrets = ingress.tls.iter().filter_map(|tls| tls.secret.as_deref());
+    secrets.map(|secret| ObjectName::new(ingress.metadata.name.namespace.clone(), secret)).collect()
+}
+
+fn ingress_clusters(ingress: &Ingress) -> BTreeSet<ClusterKey> {
+    let paths = ingress.rules.iter().flat_map(|rule| &rule.paths).map(|path| &path.backend);
+    paths
+        .chain(&ingress.default_backend)
+        .filter_map(|backend| match backend {
+            Backend::Service { name, port } => Some(ClusterKey {
+                service: ObjectName::new(ingress.metadata.name.namespace.clone(), name.as_str()),
+                port: port.clone(),
+            }),
+            Backend::Resource => None,
+        })
+        .collect()
+}
+
+fn service_of(slice: &EndpointSlice) -> Option<ObjectName> {
+    let service = slice.service.as_deref()?;
+    Some(ObjectName::new(slice.metadata.name.namespace.clone(), service))
+}
+
+fn pem_hosts(secret: &Secret) -> BTreeSet<HostPattern> {
+    match (&secret.origin, &secret.pair) {
+        (SecretOrigin::PemPair, Some(Ok(pair))) => pair.names.iter().cloned().collect(),
+        _ => BTreeSet::new(),
+    }
+}
