@@ -1,0 +1,5 @@
+//! Sockets: listening, accepting, the PROXY protocol, streams and draining. The only place with `unsafe`.
+
+pub mod drain;
+pub mod listen;
+pub mod stream;
