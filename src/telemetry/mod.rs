@@ -4,3 +4,4 @@
 pub mod access_log;
 pub mod histogram;
 pub mod route_stats;
+pub mod worker_stats;

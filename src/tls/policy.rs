@@ -17,6 +17,13 @@ use crate::settings::choices::TlsVersion;
 pub struct TlsPolicy {
     /// Without a certificate: each handshake adds the one chosen for its name.
     base: ServerConfig,
+    clients: ClientPolicy,
+}
+
+/// Which client certificates a policy asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum ClientPolicy {
+    None,
 }
 
 /// A TLS setting that asks for something the TLS library does not have.
@@ -61,7 +68,13 @@ impl TlsPolicy {
         } else {
             base.send_tls13_tickets = 0;
         }
-        Ok(Self { base })
+        Ok(Self { base, clients: ClientPolicy::None })
+    }
+
+    /// Whether a connection made under this policy may carry requests for a host with the other one: they ask
+    /// the same of clients. Versions and suites may have changed since; an open connection is not touched.
+    pub fn admits(&self, other: &Self) -> bool {
+        self.clients == other.clients
     }
 
     /// The configuration for one handshake that serves `certified`.
