@@ -7,5 +7,7 @@
 pub mod choices;
 pub mod field;
 pub mod schema;
+pub mod value;
 
+pub use field::{Change, Class};
 pub use schema::Settings;
