@@ -6,6 +6,8 @@
 
 mod check;
 pub mod choices;
+#[cfg(test)]
+mod docs;
 pub mod field;
 pub mod flags;
 mod ingress_nginx;
