@@ -7,6 +7,7 @@ use std::path::Path;
 
 use super::field::{Field, Unit, display};
 use super::flags::FLAGS;
+use super::load::Inputs;
 use super::schema::FIELDS;
 use super::{Class, Settings};
 
@@ -58,9 +59,12 @@ fn section(field: &Field) -> String {
         Class::Dynamic => writeln!(section, "- Class: dynamic").unwrap(),
         Class::Restart(reason) => writeln!(section, "- Class: restart-requiring, because {reason}").unwrap(),
     }
-    writeln!(section, "- Example: `{}: {}`", field.key, quoted(field.example)).unwrap();
-    let flag = FLAGS.contains(&field.key).then(|| format!("flag `--{}`, ", field.key)).unwrap_or_default();
-    writeln!(section, "- Also: {flag}variable `{}`", field.env()).unwrap();
+    writeln!(section, "- Example: `{}: {}`", field.key, field.example).unwrap();
+    let env = field.env();
+    match FLAGS.contains(&field.key) {
+        true => writeln!(section, "- Also: flag `--{}`, variable `{env}`", field.key).unwrap(),
+        false => writeln!(section, "- Also: variable `{env}`").unwrap(),
+    }
     section
 }
 
@@ -81,15 +85,6 @@ fn unit(unit: Unit) -> Option<&'static str> {
     }
 }
 
-/// As YAML needs it.
-fn quoted(example: &str) -> String {
-    if example.contains(": ") || example.starts_with(['*', '&', '[', '{']) {
-        format!("\"{example}\"")
-    } else {
-        example.to_owned()
-    }
-}
-
 #[test]
 fn the_page_says_what_the_table_says() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/settings.md");
@@ -103,4 +98,14 @@ fn the_page_says_what_the_table_says() {
         found == expected,
         "docs/settings.md is stale: run PORTCULLIS_UPDATE_DOCS=1 cargo test --lib settings::docs"
     );
+}
+
+#[test]
+fn every_example_can_be_pasted_into_a_settings_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("settings.yaml");
+    let examples: String = FIELDS.iter().map(|field| format!("{}: {}\n", field.key, field.example)).collect();
+    std::fs::write(&file, examples).unwrap();
+    let settings = Inputs { file: Some(file), ..Inputs::default() }.load().unwrap().settings;
+    assert_eq!(Settings::default().diff(&settings).len(), FIELDS.len());
 }

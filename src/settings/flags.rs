@@ -3,6 +3,7 @@
 //! Names, help and validation of the flags come from the table in `schema`, so that a flag and its key in the
 //! settings file cannot drift apart. Whatever is not given stays unset, for the environment or the file to say.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
@@ -48,29 +49,28 @@ pub const FLAGS: &[&str] = &[
 ];
 
 impl ServeArgs {
-    /// Everything to load settings from, with the environment of this process.
-    pub fn inputs(self) -> Inputs {
+    /// Everything to load settings from, given the variables of this process.
+    pub fn inputs(self, variables: impl IntoIterator<Item = (OsString, OsString)>) -> Inputs {
         // Variables that are not Unicode cannot be ours.
-        let variables = std::env::vars_os();
-        let environment =
-            variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-        Inputs {
-            flags: self.flags,
-            environment: environment.collect(),
-            file: self.settings,
-            config_map: None,
-        }
+        let text =
+            |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
+        let environment: Vec<_> = variables.into_iter().filter_map(text).collect();
+        let variable =
+            environment.iter().find(|(name, value)| name == SETTINGS_VARIABLE && !value.is_empty());
+        let file = self.settings.or_else(|| variable.map(|(_, value)| PathBuf::from(value)));
+        Inputs { flags: self.flags, environment, file, config_map: None }
     }
 }
+
+const SETTINGS_VARIABLE: &str = "PORTCULLIS_SETTINGS";
 
 impl Args for ServeArgs {
     fn augment_args(command: Command) -> Command {
         let settings = Arg::new("settings")
             .long("settings")
             .value_name("FILE")
-            .env("PORTCULLIS_SETTINGS")
             .value_parser(value_parser!(PathBuf))
-            .help("Settings file, YAML or JSON; watched while running");
+            .help(format!("Settings file, YAML or JSON; watched while running [env: {SETTINGS_VARIABLE}]"));
         command.arg(settings).args(FLAGS.iter().filter_map(|key| field(key)).map(flag))
     }
 

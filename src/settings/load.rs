@@ -226,12 +226,12 @@ const NEEDED_TO_READ_IT: &[&str] = &["source", "manifests", "kubeconfig", "watch
 /// Whether Kubernetes made this variable: in the namespace of a Service `portcullis-http` every container
 /// finds `PORTCULLIS_HTTP_PORT=tcp://10.0.0.1:80` and more of the kind.
 fn is_service_link(suffix: &str, value: &str) -> bool {
-    let has_scheme = ["tcp://", "udp://", "sctp://"].iter().any(|scheme| value.starts_with(scheme));
-    let made_names = ["SERVICE_HOST", "SERVICE_PORT", "_TCP", "_UDP", "_SCTP"];
-    let part_of_link = ["_TCP_", "_UDP_", "_SCTP_", "SERVICE_PORT_"];
-    has_scheme
-        || made_names.iter().any(|end| suffix.ends_with(end))
-        || part_of_link.iter().any(|part| suffix.contains(part))
+    let is_address = ["tcp://", "udp://", "sctp://"].iter().any(|scheme| value.starts_with(scheme));
+    let ends = ["SERVICE_HOST", "SERVICE_PORT", "_TCP", "_UDP", "_SCTP"];
+    let parts = ["SERVICE_PORT_", "_TCP_", "_UDP_", "_SCTP_"];
+    (is_address && suffix.ends_with("PORT"))
+        || ends.iter().any(|end| suffix.ends_with(end))
+        || parts.iter().any(|part| suffix.contains(part))
 }
 
 /// The key that was probably meant.

@@ -183,6 +183,7 @@ macro_rules! number {
             fn expected(unit: Unit) -> String {
                 match unit {
                     Unit::Bytes => "a size such as 512, 8k, 1m or 1g".into(),
+                    _ if Self::BITS == 64 => "a whole number, 0 or more".into(),
                     _ => format!("a whole number from 0 to {}", Self::MAX),
                 }
             }
@@ -319,9 +320,9 @@ pub(super) fn format_duration(duration: Duration) -> String {
     let millis = duration.as_millis();
     match millis {
         0 => "0s".into(),
-        _ if millis % 3_600_000 == 0 => format!("{}h", millis / 3_600_000),
-        _ if millis % 60_000 == 0 => format!("{}m", millis / 60_000),
-        _ if millis % 1_000 == 0 => format!("{}s", millis / 1_000),
+        _ if millis.is_multiple_of(3_600_000) => format!("{}h", millis / 3_600_000),
+        _ if millis.is_multiple_of(60_000) => format!("{}m", millis / 60_000),
+        _ if millis.is_multiple_of(1_000) => format!("{}s", millis / 1_000),
         _ => format!("{millis}ms"),
     }
 }
@@ -355,7 +356,7 @@ impl<'de> Deserialize<'de> for Raw {
     }
 }
 
-/// Takes every scalar as the text it was written as.
+/// Takes every scalar as text.
 struct RawVisitor;
 
 impl<'de> Visitor<'de> for RawVisitor {
@@ -377,8 +378,9 @@ impl<'de> Visitor<'de> for RawVisitor {
         Ok(Raw::Text(value.to_string()))
     }
 
-    fn visit_f64<E>(self, value: f64) -> Result<Raw, E> {
-        Ok(Raw::Text(value.to_string()))
+    /// No setting is a fraction, and a name such as `1.10` would lose its last digit here.
+    fn visit_f64<E: serde::de::Error>(self, _: f64) -> Result<Raw, E> {
+        Err(E::custom("a number with a fraction; put it in quotes if it is a name"))
     }
 
     fn visit_str<E>(self, value: &str) -> Result<Raw, E> {

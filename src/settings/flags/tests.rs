@@ -63,3 +63,13 @@ fn an_unknown_flag_is_wrong_usage_and_named() {
     assert!(error.to_string().contains("--http-prot"), "{error}");
     assert!(error.to_string().contains("--http-port"), "{error}");
 }
+
+#[test]
+fn the_settings_file_may_come_from_the_environment() {
+    let file = |args: &[&str], value: &str| {
+        parse(args).unwrap().inputs([("PORTCULLIS_SETTINGS".into(), value.into())]).file
+    };
+    assert_eq!(file(&[], "/a.yaml"), Some("/a.yaml".into()));
+    assert_eq!(file(&["--settings", "/b.yaml"], "/a.yaml"), Some("/b.yaml".into()));
+    assert_eq!(file(&[], ""), None);
+}

@@ -19,7 +19,12 @@ pub(super) struct Entry {
 
 /// Reads the text of `file`. An empty file has no entries.
 pub(super) fn parse(file: &Path, text: &str) -> Result<Vec<Entry>, LoadError> {
-    let options = serde_saphyr::options! { strict_booleans: true, with_snippet: false };
+    let options = serde_saphyr::options! {
+        strict_booleans: true,
+        leading_zero_numbers_as_strings: true,
+        underscored_numbers_as_strings: true,
+        with_snippet: false,
+    };
     let entries: Option<Entries> = serde_saphyr::from_str_with_options(text, options).map_err(|error| {
         let line = error.location().map_or(0, |location| location.line());
         LoadError::Syntax { file: file.to_owned(), line, message: first_line(&error.to_string()) }

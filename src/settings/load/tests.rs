@@ -151,6 +151,17 @@ fn what_is_no_flat_map_is_told_with_its_line() {
     }
 }
 
+/// YAML takes some names for numbers.
+#[test]
+fn names_keep_their_spelling() {
+    let settings =
+        load_file("settings.yaml", "watch-namespace: 007\ningress-class: \"1.10\"").unwrap().settings;
+    assert_eq!((settings.watch_namespace.as_deref(), &*settings.ingress_class), (Some("007"), "1.10"));
+    let error = load_file("settings.yaml", "\ningress-class: 1.10").unwrap_err();
+    assert!(error.starts_with("settings.yaml:2: "), "{error}");
+    assert!(error.contains("put it in quotes"), "{error}");
+}
+
 #[test]
 fn a_file_that_is_not_there_is_named() {
     let error =
