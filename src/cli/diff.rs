@@ -69,9 +69,17 @@ impl DiffArgs {
             Output::Text => report.to_table(),
             Output::Json => report.to_json(),
         };
-        let mut out = io::stdout().lock();
-        out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(DiffError::Write)?;
+        print(&text).map_err(DiffError::Write)?;
         Ok(if report.restart == 0 { ExitCode::SUCCESS } else { ExitCode::from(RESTART_REQUIRING) })
+    }
+}
+
+/// A reader that has seen enough, as `head`, is no error.
+fn print(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => result,
     }
 }
 

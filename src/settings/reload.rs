@@ -79,6 +79,7 @@ impl Reloader {
     }
 
     /// Reloads whenever the settings file or `config_map` changes, until nobody listens to `reloads` any more.
+    /// `config_map` starts with the one that the inputs have: without it, its settings would be taken back.
     pub async fn run(
         mut self,
         mut config_map: watch::Receiver<Option<ConfigMap>>,

@@ -252,3 +252,37 @@ impl ObjectChange {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn documents() -> impl Strategy<Value = Json> {
+        let scalar = prop_oneof![
+            any::<bool>().prop_map(Json::from),
+            any::<u8>().prop_map(Json::from),
+            "[a-c.]{0,2}".prop_map(Json::from),
+        ];
+        scalar.prop_recursive(3, 16, 3, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 1..3).prop_map(Json::from),
+                prop::collection::btree_map("[a-c./]{1,2}", inner, 1..3)
+                    .prop_map(|entries| entries.into_iter().collect()),
+            ]
+        })
+    }
+
+    proptest! {
+        /// No change goes unnoticed, and what is the same is never named.
+        #[test]
+        fn fields_are_named_where_documents_differ_and_only_there(old in documents(), new in documents()) {
+            let mut fields = Vec::new();
+            changed_fields("", &old, &new, &mut fields);
+            prop_assert_eq!(fields.is_empty(), old == new);
+            let distinct: BTreeSet<_> = fields.iter().collect();
+            prop_assert_eq!(distinct.len(), fields.len());
+        }
+    }
+}

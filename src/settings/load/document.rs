@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::Path;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
-use serde_saphyr::Spanned;
+use serde_saphyr::{Spanned, UserMessageFormatter};
 
 use super::LoadError;
 use crate::settings::value::Raw;
@@ -27,13 +27,12 @@ pub(super) fn parse(file: &Path, text: &str) -> Result<Vec<Entry>, LoadError> {
     };
     let entries: Option<Entries> = serde_saphyr::from_str_with_options(text, options).map_err(|error| {
         let line = error.location().map_or(0, |location| location.line());
-        LoadError::Syntax { file: file.to_owned(), line, message: first_line(&error.to_string()) }
+        let message = error.render_with_formatter(&UserMessageFormatter);
+        // The place is told once, in front.
+        let message = message.rsplit_once(" at line ").map_or(&*message, |(message, _)| message);
+        LoadError::Syntax { file: file.to_owned(), line, message: message.to_owned() }
     })?;
     Ok(entries.map(|entries| entries.0).unwrap_or_default())
-}
-
-fn first_line(message: &str) -> String {
-    message.lines().next().unwrap_or_default().to_owned()
 }
 
 struct Entries(Vec<Entry>);

@@ -5,6 +5,7 @@ use tempfile::TempDir;
 use tokio::time::timeout;
 
 use super::*;
+use crate::settings::schema::FIELDS;
 use crate::store::objects::{Metadata, ObjectName};
 
 /// Far longer than any reload takes; reached only where one never comes.
@@ -61,6 +62,28 @@ fn dynamic_changes_apply_while_restart_requiring_ones_wait() {
     let edit = applied(reloader.reload());
     assert_eq!((keys(&edit.changes), keys(&edit.pending)), (vec!["http-port"], vec![]));
     assert_eq!(*edit.settings, Settings::default());
+}
+
+#[test]
+fn an_edit_of_any_setting_is_applied_or_pending() {
+    for field in FIELDS {
+        let (_folder, file) = file_with("");
+        let mut reloader = reloader(&file);
+        fs::write(&file, format!("{}: {}", field.key, field.example)).unwrap();
+        let edit = applied(reloader.reload());
+        assert_eq!(keys(&edit.changes), [field.key]);
+        let was = (field.get)(&Settings::default());
+        match field.class {
+            Class::Dynamic => {
+                assert_eq!(edit.pending, []);
+                assert_eq!((field.get)(&edit.settings), edit.changes[0].new);
+            }
+            Class::Restart(_) => {
+                assert_eq!(edit.pending, edit.changes);
+                assert_eq!((field.get)(&edit.settings), was);
+            }
+        }
+    }
 }
 
 #[test]
