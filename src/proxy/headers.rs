@@ -154,6 +154,32 @@ pub fn claims(headers: &HeaderMap, trusted: &[IpNet]) -> Claimed {
     }
 }
 
+/// Puts what a trusted peer claims in place of what the connection shows. With `full` its own address is
+/// appended to the chain it sent, else the chain is the client alone.
+pub fn set_claimed(headers: &mut HeaderMap, claimed: Claimed, peer: &HeaderValue, full: bool) {
+    if let Some(client) = claimed.client.and_then(|client| HeaderValue::from_str(&client.to_string()).ok()) {
+        headers.insert(X_REAL_IP, client.clone());
+        headers.insert(X_FORWARDED_FOR, client);
+    }
+    if let (true, Some(chain)) = (full, &claimed.chain)
+        && let Ok(chain) = HeaderValue::from_bytes(&[chain.as_bytes(), b", ", peer.as_bytes()].concat())
+    {
+        headers.insert(X_FORWARDED_FOR, chain);
+    }
+    if let Some(https) = claimed.https {
+        let scheme = HeaderValue::from_static(if https { "https" } else { "http" });
+        for name in [X_FORWARDED_PROTO, X_FORWARDED_SCHEME, X_SCHEME] {
+            headers.insert(name, scheme.clone());
+        }
+    }
+    if let Some(host) = claimed.host {
+        headers.insert(X_FORWARDED_HOST, host);
+    }
+    if let Some(port) = claimed.port {
+        headers.insert(X_FORWARDED_PORT, port);
+    }
+}
+
 /// The rightmost address that no trusted peer vouches for being a proxy; what stands left of it anyone may
 /// have written. An entry that is no address ends the walk: the one to its right is all that is known.
 fn client_of(chain: &[&str], trusted: &[IpNet]) -> Option<IpAddr> {

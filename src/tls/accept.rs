@@ -8,7 +8,7 @@ use std::io;
 use std::sync::Arc;
 
 use rustls::server::{Acceptor, ClientHello};
-use rustls::InvalidMessage;
+use rustls::{HandshakeKind, InvalidMessage};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio_rustls::LazyConfigAcceptor;
@@ -28,6 +28,8 @@ pub struct Accepted {
     pub identity: ServedIdentity,
     /// The client wants HTTP/2; else HTTP/1.1, chosen or by default.
     pub http2: bool,
+    /// The client came back with a ticket: no certificate was sent.
+    pub resumed: bool,
 }
 
 /// Who the gateway was in a handshake: what requests on this connection are held against.
@@ -79,8 +81,10 @@ pub async fn accept(
     };
     let config = identity.policy.for_certificate(identity.certificate.certified().clone());
     let stream = start.into_stream(config).await.map_err(HandshakeError::Failed)?;
-    let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-    Ok(Accepted { stream, identity, http2 })
+    let session = stream.get_ref().1;
+    let http2 = session.alpn_protocol() == Some(b"h2");
+    let resumed = session.handshake_kind() == Some(HandshakeKind::Resumed);
+    Ok(Accepted { stream, identity, http2, resumed })
 }
 
 /// Which certificate and policy a client gets; `None` refuses it.

@@ -1,0 +1,401 @@
+//! What happens to a request, in order:
+//!
+//! 1. **read**: method, host and path are made canonical or refused (400, 405).
+//! 2. **route**: host and path choose a route in the current snapshot (404).
+//! 3. **connection**: the host must be one this TLS connection may speak for (421).
+//! 4. **redirect**: plain HTTP goes to HTTPS where the route says so.
+//! 5. **request**: size is bounded (413), header fields are made fit for the backend.
+//! 6. **forward**: an endpoint answers, or the failure is told (502, 503, 504).
+//! 7. **response**: fields of the backend's connection go, ours are set; the record ends with the body.
+//!
+//! Phases 1 to 5 never wait and hold no snapshot afterwards: only the route and its backend.
+
+use std::borrow::Cow;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use http::header::{CONTENT_LENGTH, HOST, SERVER, STRICT_TRANSPORT_SECURITY};
+use http::uri::PathAndQuery;
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
+
+use super::answers;
+use super::body::{Body, Limited, Recorded};
+use super::headers::{self, Claimed, Forwarded};
+use super::http1::{HeadRefusal, Limits, Service};
+use super::record::Record;
+use super::upstream::error::UpstreamError;
+use super::upstream::http1::Upgraded;
+use super::worker::{Derived, Worker};
+use crate::names::canonical_host;
+use crate::net::relay::relay;
+use crate::net::stream::Stream;
+use crate::snapshot::Snapshot;
+use crate::snapshot::clusters::Cluster;
+use crate::snapshot::hosts::{Action, Host, HttpsRedirect, Route};
+use crate::snapshot::paths::canonical_path;
+use crate::tls::accept::ServedIdentity;
+
+/// A connection from a client, and what its requests are judged by.
+pub struct Client {
+    worker: Rc<Worker>,
+    peer: SocketAddr,
+    peer_text: HeaderValue,
+    port_text: HeaderValue,
+    tls: Option<ServedIdentity>,
+}
+
+/// A request that is answered without a backend.
+struct Refusal {
+    response: Response<Body>,
+    /// For the log and metrics.
+    reason: &'static str,
+}
+
+impl Refusal {
+    fn new(status: StatusCode, reason: &'static str, message: &str) -> Self {
+        Self { response: answers::plain(status, message), reason }
+    }
+
+    fn bad_request(message: &str) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "bad_request", message)
+    }
+}
+
+/// Where a request goes.
+struct Destination {
+    route: Arc<Route>,
+    cluster: Arc<Cluster>,
+}
+
+impl Client {
+    /// `port` is what clients are told they connected to.
+    pub fn new(worker: Rc<Worker>, peer: SocketAddr, port: u16, tls: Option<ServedIdentity>) -> Self {
+        let address = peer.ip().to_canonical();
+        let text = HeaderValue::from_str(&address.to_string());
+        Self {
+            worker,
+            peer: SocketAddr::new(address, peer.port()),
+            peer_text: text.unwrap_or(HeaderValue::from_static("unknown")),
+            port_text: HeaderValue::from(port),
+            tls,
+        }
+    }
+
+    fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https" } else { "http" }
+    }
+
+    async fn answer(&self, mut request: Request<Body>, record: &mut Record) -> Response<Body> {
+        let settings = self.worker.derived();
+        let destination = match self.prepare(&mut request, &settings, record) {
+            Ok(destination) => destination,
+            Err(refusal) => {
+                record.set_reason(refusal.reason);
+                return refusal.response;
+            }
+        };
+        let grpc = answers::is_grpc(request.headers());
+        let sent = Instant::now();
+        let forwarded =
+            self.worker.upstream.forward(&destination.cluster, &destination.route.policy, request).await;
+        record.upstream = Some(sent.elapsed());
+        match forwarded {
+            Ok(mut response) => {
+                let headers = response.headers_mut();
+                headers::strip_response(headers);
+                if !settings.settings.server_tokens {
+                    headers.remove(SERVER);
+                }
+                response
+            }
+            Err(error) => self.failed(&error, record, grpc),
+        }
+    }
+
+    /// Phases 1 to 5.
+    fn prepare(
+        &self,
+        request: &mut Request<Body>,
+        settings: &Derived,
+        record: &mut Record,
+    ) -> Result<Destination, Refusal> {
+        if matches!(*request.method(), Method::CONNECT | Method::TRACE) {
+            return Err(Refusal::new(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "method_not_allowed",
+                "CONNECT and TRACE are not served",
+            ));
+        }
+        if request.headers().len() > settings.settings.client_max_header_count {
+            return Err(Refusal::new(
+                StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+                "too_many_fields",
+                "the request has too many header fields",
+            ));
+        }
+        let claimed = self.claims(request, settings);
+        let authority = authority(request)?;
+        let host = match &authority {
+            Some(authority) => Some(canonical_host(authority_text(authority)).map_err(|error| {
+                Refusal::bad_request(&format!("the host of the request is malformed: {error}"))
+            })?),
+            None => None,
+        };
+        let host = host.as_deref();
+        record.set_host(host.unwrap_or_default());
+        canonicalise_path(request)?;
+
+        let destination = self.worker.with_snapshot(|snapshot| {
+            let found = host.map_or(snapshot.hosts.any.as_ref(), |host| snapshot.hosts.find(host));
+            if let Some(identity) = &self.tls {
+                may_speak_for(identity, snapshot, host)?;
+            }
+            let route = found.and_then(|host| Some((host, host.routes.find(request.uri().path())?)));
+            let Some((host_rules, route)) = route else { return Err(no_route()) };
+            record.route = Some(route.clone());
+            if let Some(location) = self.redirect(request, host, host_rules, route, settings, &claimed) {
+                let status = StatusCode::from_u16(settings.settings.http_redirect_code);
+                let status = status.unwrap_or(StatusCode::PERMANENT_REDIRECT);
+                return Err(Refusal { response: answers::redirect(status, location), reason: "https_redirect" });
+            }
+            match &route.action {
+                Action::NotFound => Err(no_route()),
+                Action::Forward(key) => match snapshot.clusters.get(key) {
+                    Some(cluster) => Ok(Destination { route: route.clone(), cluster: cluster.clone() }),
+                    None => Err(Refusal::new(
+                        StatusCode::SERVICE_UNAVAILABLE,
+                        "no_backend",
+                        "the backend is not known yet",
+                    )),
+                },
+            }
+        })?;
+        bound_body(request, destination.route.policy.max_body, record)?;
+        self.set_headers(request, authority, settings, claimed, record);
+        Ok(destination)
+    }
+
+    /// What the peer says about the client it stands for, where it is believed.
+    fn claims(&self, request: &Request<Body>, settings: &Derived) -> Option<Claimed> {
+        let settings = &settings.settings;
+        let trusted = &settings.proxy_real_ip_cidr;
+        if !settings.use_forwarded_headers || !headers::is_trusted(self.peer.ip(), trusted) {
+            return None;
+        }
+        Some(headers::claims(request.headers(), trusted))
+    }
+
+    /// Where a request that came in the clear should go instead.
+    fn redirect(
+        &self,
+        request: &Request<Body>,
+        host: Option<&str>,
+        rules: &Host,
+        route: &Route,
+        settings: &Derived,
+        claimed: &Option<Claimed>,
+    ) -> Option<HeaderValue> {
+        let https = claimed.as_ref().and_then(|claimed| claimed.https).unwrap_or(self.tls.is_some());
+        let wanted = match route.policy.redirect {
+            HttpsRedirect::Never => false,
+            HttpsRedirect::IfTls => rules.has_tls,
+            HttpsRedirect::Always => true,
+        };
+        // The path of the rule decides, not that of the request: an ACME solver has an Ingress of its own.
+        let exempt = || settings.settings.no_tls_redirect_locations.iter().any(|l| route.path.starts_with(l.as_str()));
+        if https || !wanted || exempt() {
+            return None;
+        }
+        let claimed_host = claimed.as_ref().and_then(|claimed| claimed.host.as_ref()?.to_str().ok());
+        let claimed_host = claimed_host.and_then(|host| canonical_host(host).ok());
+        let host = claimed_host.as_deref().or(host)?;
+        // `https://host` and `https://host/` are one (RFC 3986, section 6.2.3); ingress-nginx sends the former.
+        let target = match request.uri().path_and_query().map_or("/", PathAndQuery::as_str) {
+            "/" => "",
+            target => target,
+        };
+        HeaderValue::from_str(&format!("https://{host}{target}")).ok()
+    }
+
+    /// Phase 5: the header as the backend gets it.
+    fn set_headers(
+        &self,
+        request: &mut Request<Body>,
+        authority: Option<HeaderValue>,
+        settings: &Derived,
+        claimed: Option<Claimed>,
+        record: &mut Record,
+    ) {
+        let version = request.version();
+        let fields = request.headers_mut();
+        let upgrade = headers::strip_request(fields, settings.settings.enable_underscores_in_headers);
+        if let (Some(protocol), Version::HTTP_11) = (upgrade, version) {
+            fields.insert(http::header::UPGRADE, protocol);
+        }
+        let request_id = claimed.as_ref().and_then(|c| c.request_id.clone()).unwrap_or_else(new_request_id);
+        record.set_request_id(&request_id);
+        let forwarded = Forwarded {
+            peer: &self.peer_text,
+            scheme: self.scheme(),
+            port: &self.port_text,
+            host: authority.clone(),
+            request_id,
+        };
+        headers::set_forwarded(fields, forwarded);
+        if let Some(authority) = authority {
+            fields.insert(HOST, authority);
+        }
+        if let Some(claimed) = claimed {
+            if let Some(client) = claimed.client {
+                record.set_client(client);
+            }
+            let full = settings.settings.compute_full_forwarded_for;
+            headers::set_claimed(fields, claimed, &self.peer_text, full);
+        }
+    }
+
+    fn failed(&self, error: &UpstreamError, record: &mut Record, grpc: bool) -> Response<Body> {
+        let reason = error.reason.name();
+        record.set_reason(reason);
+        tracing::debug!(client = %self.peer, %error, "request failed");
+        let status = if error.is_too_large() { StatusCode::PAYLOAD_TOO_LARGE } else { error.reason.status() };
+        answers::failure(status, &error.to_string(), grpc)
+    }
+}
+
+impl Service for Client {
+    async fn call(&self, request: Request<Body>) -> Response<Body> {
+        let mut record = Record::new(&self.worker, &request, self.peer.ip(), self.tls.is_some());
+        let mut response = self.answer(request, &mut record).await;
+        if self.tls.is_some()
+            && let Some(hsts) = &self.worker.derived().hsts
+        {
+            response.headers_mut().insert(STRICT_TRANSPORT_SECURITY, hsts.clone());
+        }
+        record.status = response.status();
+        response.map(|body| Recorded::wrap(body, record))
+    }
+
+    fn refuse(&self, error: HeadRefusal) -> Response<Body> {
+        answers::plain(error.status(), &error.to_string())
+    }
+
+    fn limits(&self) -> Limits {
+        self.worker.derived().http1
+    }
+
+    async fn upgraded(&self, client: Stream, read_ahead: bytes::BytesMut, backend: Upgraded) {
+        let (backend, first) = backend.into_parts();
+        let idle = self.worker.derived().settings.proxy_read_timeout;
+        // How a tunnel ends is for its two ends to know.
+        let _ = relay((client, &read_ahead), (backend, &first), &self.worker.deadlines, idle).await;
+    }
+}
+
+fn no_route() -> Refusal {
+    Refusal::new(StatusCode::NOT_FOUND, "no_route", "no route for this host and path")
+}
+
+/// The host and port that the client named. HTTP/1.0 clients may do without.
+fn authority(request: &Request<Body>) -> Result<Option<HeaderValue>, Refusal> {
+    let mut hosts = request.headers().get_all(HOST).iter();
+    let field = hosts.next();
+    if hosts.next().is_some() {
+        return Err(Refusal::bad_request("the request has more than one Host"));
+    }
+    let Some(target) = request.uri().authority() else {
+        return Ok(field.cloned());
+    };
+    // RFC 9113, section 8.3.1, and RFC 9112, section 3.2.2: the target wins; one that contradicts is refused.
+    if let Some(field) = field
+        && canonical_host(authority_text(field)).ok() != canonical_host(target.as_str()).ok()
+    {
+        return Err(Refusal::bad_request("Host and the target of the request name different hosts"));
+    }
+    let value = HeaderValue::from_str(target.as_str());
+    value.map(Some).map_err(|_| Refusal::bad_request("the host of the request is malformed"))
+}
+
+fn authority_text(value: &HeaderValue) -> &str {
+    // What is not ASCII is no host either.
+    value.to_str().unwrap_or("\u{0}")
+}
+
+/// Brings the path into its canonical form, the one that is matched and forwarded.
+fn canonicalise_path(request: &mut Request<Body>) -> Result<(), Refusal> {
+    let uri = request.uri();
+    if !uri.path().starts_with('/') {
+        return Err(Refusal::bad_request("the request target is not a path"));
+    }
+    let path = canonical_path(uri.path())
+        .map_err(|error| Refusal::bad_request(&format!("the path of the request is malformed: {error}")))?;
+    if let Cow::Owned(path) = path {
+        let target = match uri.query() {
+            Some(query) => format!("{path}?{query}"),
+            None => path,
+        };
+        *request.uri_mut() =
+            Uri::try_from(target).map_err(|_| Refusal::bad_request("the path of the request is malformed"))?;
+    }
+    Ok(())
+}
+
+/// Whether a request for `host` may come over a connection made for `identity`: the certificate served must be
+/// good for it, and its host must ask the same of clients.
+fn may_speak_for(identity: &ServedIdentity, snapshot: &Snapshot, host: Option<&str>) -> Result<(), Refusal> {
+    let sni = identity.sni.as_ref().map(|name| name.as_str());
+    let covered = match host {
+        Some(host) if sni == Some(host) => true,
+        Some(host) => {
+            let any = sni.is_none() && identity.default && snapshot.settings.default_certificate_any_host;
+            any || identity.certificate.pair.names.iter().any(|name| name.matches(host))
+        }
+        None => true,
+    };
+    if covered && identity.policy.admits(snapshot.tls_policy(host)) {
+        return Ok(());
+    }
+    Err(Refusal::new(
+        StatusCode::MISDIRECTED_REQUEST,
+        "misdirected",
+        "this connection was not made for the host of the request",
+    ))
+}
+
+/// Refuses a body that says it is too large, and cuts one off that turns out to be.
+fn bound_body(request: &mut Request<Body>, limit: Option<u64>, record: &mut Record) -> Result<(), Refusal> {
+    use http_body::Body as _;
+    let declared = request.body().size_hint().exact().or_else(|| {
+        let length = request.headers().get(CONTENT_LENGTH)?;
+        length.to_str().ok()?.parse().ok()
+    });
+    record.received = declared.unwrap_or_default();
+    let Some(limit) = limit else { return Ok(()) };
+    match declared {
+        Some(length) if length > limit => Err(Refusal::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "body_too_large",
+            "the request body is larger than allowed here",
+        )),
+        Some(_) => Ok(()),
+        None => {
+            let body = std::mem::take(request.body_mut());
+            *request.body_mut() = Limited::wrap(body, limit);
+            Ok(())
+        }
+    }
+}
+
+/// 128 random bits in hex. Unique, not secret.
+fn new_request_id() -> HeaderValue {
+    const HEX: &[u8; 16] = b"0123456789abcdef";
+    let mut number = fastrand::u128(..);
+    let mut text = [0; 32];
+    for digit in &mut text {
+        *digit = HEX.get((number & 15) as usize).copied().unwrap_or(b'0');
+        number >>= 4;
+    }
+    HeaderValue::from_bytes(&text).unwrap_or(HeaderValue::from_static("-"))
+}

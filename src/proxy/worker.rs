@@ -1,0 +1,332 @@
+//! A worker: one thread, one current-thread runtime, its own sockets, its own connections to backends. What it
+//! shares with the rest of the gateway is the snapshot pointer and atomic counters; whatever happens to the
+//! control plane, it keeps serving the last snapshot.
+
+use std::cell::RefCell;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::HeaderValue;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::spawn_local;
+
+use super::deadlines::{Deadlines, TICK};
+use super::http1::{self, HeadLimits};
+use super::http2;
+use super::pipeline::Client;
+use super::upstream::Upstream;
+use super::upstream::pool::PoolLimits;
+use crate::net::drain::Drain;
+use crate::net::handshakes::Handshakes;
+use crate::net::stream::Stream;
+use crate::settings::Settings;
+use crate::settings::choices::{LogFormat, LogLevel};
+use crate::snapshot::Snapshot;
+use crate::snapshot::shared::{Reader, Shared};
+use crate::telemetry::access_log::{AccessLog, Entry};
+use crate::telemetry::worker_stats::WorkerStats;
+use crate::tls::accept::{HandshakeError, accept};
+use crate::tls::client::ClientTls;
+
+/// How long accepting pauses when the process is out of file descriptors.
+const OUT_OF_FILES_PAUSE: Duration = Duration::from_millis(100);
+/// How often idle backend connections are looked over, in ticks.
+const SWEEP: u32 = 10;
+
+/// What a worker is made of.
+pub struct WorkerParts {
+    pub http: Vec<std::net::TcpListener>,
+    pub https: Vec<std::net::TcpListener>,
+    pub shared: Shared,
+    pub stats: Arc<WorkerStats>,
+    pub access_log: AccessLog,
+    pub upstream_tls: ClientTls,
+    /// Becomes true when the worker should drain and end.
+    pub stop: watch::Receiver<bool>,
+}
+
+/// One worker, as its connections see it.
+pub struct Worker {
+    reader: RefCell<Reader>,
+    derived: RefCell<Rc<Derived>>,
+    access_log: AccessLog,
+    handshakes: Handshakes,
+    pub upstream: Upstream,
+    pub deadlines: Deadlines,
+    pub drain: Drain,
+    pub stats: Arc<WorkerStats>,
+}
+
+/// Settings in the form the request path wants them, made anew when they change.
+pub struct Derived {
+    pub settings: Arc<Settings>,
+    pub hsts: Option<HeaderValue>,
+    pub http1: http1::Limits,
+    access_log: Option<LogFormat>,
+}
+
+/// Which of the ports a connection came in by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Entrance {
+    Http,
+    Https,
+}
+
+/// Runs a worker on this thread until it is told to stop and its connections have ended, or their time is over.
+///
+/// # Errors
+/// The runtime or its sockets could not be set up.
+pub fn run(parts: WorkerParts) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build_local(Default::default())?;
+    runtime.block_on(serve(parts))
+}
+
+async fn serve(parts: WorkerParts) -> io::Result<()> {
+    let WorkerParts { http, https, shared, stats, access_log, upstream_tls, mut stop } = parts;
+    let deadlines = Deadlines::new();
+    let snapshot = shared.load();
+    let limits = pool_limits(&snapshot.settings);
+    let worker = Rc::new(Worker {
+        reader: RefCell::new(shared.reader()),
+        derived: RefCell::new(Rc::new(Derived::new(&snapshot.settings))),
+        access_log,
+        handshakes: Handshakes::default(),
+        upstream: Upstream::new(limits, upstream_tls, deadlines.clone()),
+        deadlines: deadlines.clone(),
+        drain: Drain::default(),
+        stats,
+    });
+    drop(snapshot);
+    spawn_local(async move { deadlines.run().await });
+    spawn_local(tick(worker.clone()));
+    let mut accepting = Vec::new();
+    for (listeners, entrance) in [(http, Entrance::Http), (https, Entrance::Https)] {
+        for listener in listeners {
+            let listener = TcpListener::from_std(listener)?;
+            accepting.push(spawn_local(accept_all(worker.clone(), listener, entrance)));
+        }
+    }
+    // The sender is gone only when the process is ending.
+    let _ = stop.wait_for(|stop| *stop).await;
+    drain(&worker, accepting).await;
+    Ok(())
+}
+
+/// Takes no new connections, lets the open ones finish, gives up at the deadline.
+async fn drain(worker: &Rc<Worker>, accepting: Vec<tokio::task::JoinHandle<()>>) {
+    for task in accepting {
+        task.abort();
+    }
+    worker.drain.start();
+    let limit = worker.derived().settings.worker_shutdown_timeout;
+    let begun = worker.deadlines.now();
+    while worker.stats.connections.get() > 0 && worker.deadlines.now().since(begun) < limit {
+        tokio::time::sleep(TICK / 4).await;
+    }
+    worker.access_log.flush();
+}
+
+/// The worker's housekeeping: log lines go out, an old snapshot is let go, idle backend connections close.
+async fn tick(worker: Rc<Worker>) {
+    let mut interval = tokio::time::interval(TICK);
+    let mut ticks = 0u32;
+    loop {
+        interval.tick().await;
+        worker.access_log.flush();
+        worker.refresh();
+        ticks = ticks.wrapping_add(1);
+        if ticks.is_multiple_of(SWEEP) {
+            worker.upstream.sweep();
+            worker.stats.upstream_idle.set(worker.upstream.idle() as u64);
+        }
+    }
+}
+
+async fn accept_all(worker: Rc<Worker>, listener: TcpListener, entrance: Entrance) {
+    loop {
+        // More than this wait in the kernel's queue, where they cost nothing.
+        while worker.stats.connections.get() >= worker.derived().settings.max_connections as u64 {
+            tokio::time::sleep(TICK).await;
+        }
+        match listener.accept().await {
+            Ok((stream, peer)) => {
+                worker.stats.accepted.add_one();
+                let open = OpenConnection::enter(&worker.stats);
+                spawn_local(client(worker.clone(), stream, peer, entrance, open));
+            }
+            Err(error) if is_of_one_connection(&error) => {}
+            Err(error) => {
+                tracing::warn!(%error, "no connection can be accepted, trying again");
+                tokio::time::sleep(OUT_OF_FILES_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// The client was gone before its connection was accepted.
+fn is_of_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
+}
+
+/// Counts a connection as open.
+struct OpenConnection(Arc<WorkerStats>);
+
+impl OpenConnection {
+    fn enter(stats: &Arc<WorkerStats>) -> Self {
+        stats.connections.enter();
+        Self(stats.clone())
+    }
+}
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.0.connections.leave();
+        if std::thread::panicking() {
+            self.0.panics.add_one();
+        }
+    }
+}
+
+/// One connection from its first byte to its last.
+async fn client(worker: Rc<Worker>, stream: TcpStream, peer: SocketAddr, entrance: Entrance, _open: OpenConnection) {
+    let settings = worker.derived();
+    match entrance {
+        Entrance::Http => {
+            let port = settings.settings.http_port;
+            let client = Client::new(worker.clone(), peer, port, None);
+            http1::serve(Stream::Plain(stream), &client, &worker.deadlines, worker.drain.watch()).await;
+        }
+        Entrance::Https => match worker.handshake(stream, &settings).await {
+            Ok(accepted) => {
+                worker.count_handshake(&accepted);
+                // Clients see 443, whichever port it is mapped to.
+                let client = Client::new(worker.clone(), peer, 443, Some(accepted.identity));
+                let stream = Stream::Tls(Box::new(accepted.stream));
+                if accepted.http2 {
+                    let limits = settings.http2();
+                    http2::serve(stream, Rc::new(client), limits, &worker.deadlines, worker.drain.watch()).await;
+                } else {
+                    http1::serve(stream, &client, &worker.deadlines, worker.drain.watch()).await;
+                }
+            }
+            Err(reason) => worker.stats.handshakes_failed.count(reason),
+        },
+    }
+}
+
+impl Worker {
+    /// Runs `read` on the current snapshot. Nothing of it is held afterwards but what `read` returns.
+    pub fn with_snapshot<T>(&self, read: impl FnOnce(&Snapshot) -> T) -> T {
+        read(self.reader.borrow_mut().current())
+    }
+
+    /// The current settings.
+    pub fn derived(&self) -> Rc<Derived> {
+        self.refresh();
+        self.derived.borrow().clone()
+    }
+
+    pub fn is_access_logged(&self) -> bool {
+        self.derived.borrow().access_log.is_some()
+    }
+
+    pub fn log(&self, entry: &Entry<'_>) {
+        if let Some(format) = self.derived.borrow().access_log {
+            self.access_log.write(entry, format);
+        }
+    }
+
+    fn refresh(&self) {
+        let mut reader = self.reader.borrow_mut();
+        let settings = &reader.current().settings;
+        if !Arc::ptr_eq(settings, &self.derived.borrow().settings) {
+            let fresh = Rc::new(Derived::new(settings));
+            *self.derived.borrow_mut() = fresh;
+        }
+    }
+
+    async fn handshake(
+        &self,
+        stream: TcpStream,
+        settings: &Derived,
+    ) -> Result<crate::tls::accept::Accepted, &'static str> {
+        let settings = &settings.settings;
+        self.stats.handshakes.enter();
+        let snapshot = || self.reader.borrow_mut().current().clone();
+        let handshake = self.deadlines.timeout(settings.tls_handshake_timeout, accept(stream, snapshot));
+        let result = self.handshakes.run(settings.max_handshakes, handshake).await;
+        self.stats.handshakes.leave();
+        match result {
+            Ok(Ok(Ok(accepted))) => Ok(accepted),
+            Ok(Ok(Err(error))) => {
+                if !matches!(error, HandshakeError::Closed(_)) {
+                    tracing::debug!(%error, "handshake failed");
+                }
+                Err(error.reason())
+            }
+            Ok(Err(_)) => Err("timeout"),
+            Err(_) => Err("crowded_out"),
+        }
+    }
+
+    fn count_handshake(&self, accepted: &crate::tls::accept::Accepted) {
+        match accepted.resumed {
+            true => self.stats.handshakes_resumed.add_one(),
+            false => self.stats.handshakes_full.add_one(),
+        }
+    }
+}
+
+impl Derived {
+    fn new(settings: &Arc<Settings>) -> Self {
+        let http1 = http1::Limits {
+            head: HeadLimits { bytes: settings.client_max_header_bytes, fields: settings.client_max_header_count },
+            header_timeout: settings.client_header_timeout,
+            keep_alive: settings.keep_alive,
+            body_timeout: settings.client_body_timeout,
+        };
+        // The access log is a matter of level info: who asks for warnings only gets warnings only.
+        let logged = settings.access_log && settings.log_level >= LogLevel::Info;
+        Self {
+            hsts: hsts(settings),
+            http1,
+            access_log: logged.then_some(settings.log_format),
+            settings: settings.clone(),
+        }
+    }
+
+    fn http2(&self) -> http2::Limits {
+        http2::Limits {
+            streams: self.settings.http2_max_concurrent_streams,
+            header_bytes: u32::try_from(self.settings.client_max_header_bytes).unwrap_or(u32::MAX),
+        }
+    }
+}
+
+/// RFC 6797, section 6.1.
+fn hsts(settings: &Settings) -> Option<HeaderValue> {
+    if !settings.hsts {
+        return None;
+    }
+    let mut value = format!("max-age={}", settings.hsts_max_age);
+    if settings.hsts_include_subdomains {
+        value.push_str("; includeSubDomains");
+    }
+    if settings.hsts_preload {
+        value.push_str("; preload");
+    }
+    HeaderValue::from_str(&value).ok()
+}
+
+fn pool_limits(settings: &Settings) -> PoolLimits {
+    PoolLimits {
+        idle_timeout: settings.upstream_keepalive_timeout,
+        max_idle_per_key: settings.upstream_keepalive_connections,
+        max_idle: settings.upstream_keepalive_connections,
+    }
+}
