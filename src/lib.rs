@@ -12,6 +12,7 @@
 
 pub mod diagnostics;
 pub mod names;
+pub mod proxy;
 pub mod settings;
 pub mod snapshot;
 pub mod store;
