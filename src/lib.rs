@@ -13,6 +13,7 @@
 pub mod cli;
 pub mod diagnostics;
 pub mod names;
+pub mod proxy;
 pub mod settings;
 pub mod snapshot;
 pub mod store;

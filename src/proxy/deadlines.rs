@@ -1,0 +1,171 @@
+//! Coarse timeouts for everything on a worker, without a timer each.
+//!
+//! A timer of the runtime may cost a system call when it is set; a request sets several and nearly none ever
+//! fires. Here a deadline is a number in a table that one standing 100 ms interval ([`Deadlines::run`]) sweeps:
+//! setting, moving and dropping one are a few instructions. A deadline fires at its time or up to two ticks
+//! later, never earlier. Time in which the worker itself was held up does not count against its peers.
+
+use std::cell::{Cell, RefCell};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use pin_project_lite::pin_project;
+use slab::Slab;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+#[cfg(test)]
+mod tests;
+
+/// The resolution.
+pub const TICK: Duration = Duration::from_millis(100);
+
+/// At most so many ticks pass in one sweep: a worker that was held up for longer has read nothing meanwhile,
+/// and what has arrived is to be read before a peer is called late.
+const MAX_TICKS_AT_ONCE: u64 = 2;
+
+/// A point in coarse time: ticks since the worker started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Tick(u64);
+
+impl Tick {
+    /// The first tick at which `duration` has passed for certain.
+    fn after(self, duration: Duration) -> Self {
+        let ticks = duration.as_millis().div_ceil(TICK.as_millis());
+        Self(self.0.saturating_add(u64::try_from(ticks).unwrap_or(u64::MAX)).saturating_add(1))
+    }
+
+    /// How long after `earlier` this is; zero when it is not.
+    pub fn since(self, earlier: Self) -> Duration {
+        TICK.saturating_mul(u32::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(u32::MAX))
+    }
+}
+
+/// All deadlines of one worker. Clones share the same table.
+#[derive(Clone, Default)]
+pub struct Deadlines(Rc<Table>);
+
+#[derive(Default)]
+struct Table {
+    now: Cell<Tick>,
+    entries: RefCell<Slab<Entry>>,
+}
+
+struct Entry {
+    at: Tick,
+    waker: Waker,
+}
+
+impl Deadlines {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Drives the table; a worker runs this once, for as long as it lives.
+    pub async fn run(&self) {
+        let mut interval = interval(TICK);
+        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut last = interval.tick().await;
+        loop {
+            interval.tick().await;
+            let elapsed = last.elapsed().as_millis() / TICK.as_millis();
+            last = Instant::now();
+            self.advance(u64::try_from(elapsed).unwrap_or(u64::MAX).clamp(1, MAX_TICKS_AT_ONCE));
+        }
+    }
+
+    /// The coarse time.
+    pub fn now(&self) -> Tick {
+        self.0.now.get()
+    }
+
+    /// A deadline `duration` from now.
+    pub fn deadline(&self, duration: Duration) -> Deadline {
+        Deadline { table: self.clone(), at: self.now().after(duration), slot: None }
+    }
+
+    /// `future`, or [`Elapsed`] if it takes longer than `duration`.
+    pub fn timeout<F: Future>(&self, duration: Duration, future: F) -> Timeout<F> {
+        Timeout { future, deadline: self.deadline(duration) }
+    }
+
+    /// Lets time pass.
+    pub(crate) fn advance(&self, ticks: u64) {
+        let now = Tick(self.now().0.saturating_add(ticks));
+        self.0.now.set(now);
+        // Woken only after the table is free again: a waker may run code that uses it.
+        let mut due = Vec::new();
+        for (_, entry) in self.0.entries.borrow_mut().iter_mut() {
+            if entry.at <= now {
+                entry.at = Tick(u64::MAX);
+                due.push(entry.waker.clone());
+            }
+        }
+        due.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// A moment that can be waited for and moved. It takes its place in the table when first polled.
+pub struct Deadline {
+    table: Deadlines,
+    at: Tick,
+    slot: Option<usize>,
+}
+
+impl Deadline {
+    /// Ready once the moment has passed.
+    pub fn poll_passed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.table.now() >= self.at {
+            return Poll::Ready(());
+        }
+        let mut entries = self.table.0.entries.borrow_mut();
+        match self.slot.and_then(|slot| entries.get_mut(slot)) {
+            Some(entry) => {
+                entry.at = self.at;
+                entry.waker.clone_from(cx.waker());
+            }
+            None => self.slot = Some(entries.insert(Entry { at: self.at, waker: cx.waker().clone() })),
+        }
+        Poll::Pending
+    }
+
+    /// Moves the deadline to `duration` from now; takes effect with the next poll.
+    pub fn reset(&mut self, duration: Duration) {
+        self.at = self.table.now().after(duration);
+    }
+}
+
+impl Drop for Deadline {
+    fn drop(&mut self) {
+        if let Some(slot) = self.slot {
+            self.table.0.entries.borrow_mut().try_remove(slot);
+        }
+    }
+}
+
+pin_project! {
+    /// The future of [`Deadlines::timeout`].
+    pub struct Timeout<F> {
+        #[pin]
+        future: F,
+        deadline: Deadline,
+    }
+}
+
+/// The time is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("timed out")]
+pub struct Elapsed;
+
+impl<F: Future> Future for Timeout<F> {
+    type Output = Result<F::Output, Elapsed>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        if let Poll::Ready(output) = this.future.poll(cx) {
+            return Poll::Ready(Ok(output));
+        }
+        this.deadline.poll_passed(cx).map(|()| Err(Elapsed))
+    }
+}

@@ -1,0 +1,71 @@
+use std::future::pending;
+
+use super::*;
+
+fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+#[test]
+fn a_deadline_fires_at_its_time_and_not_before() {
+    let deadlines = Deadlines::new();
+    let mut future = Box::pin(deadlines.timeout(Duration::from_millis(250), pending::<()>()));
+    for _ in 0..3 {
+        assert_eq!(poll_once(future.as_mut()), Poll::Pending);
+        deadlines.advance(1);
+    }
+    assert_eq!(poll_once(future.as_mut()), Poll::Pending, "250 ms may not have passed at the third tick");
+    deadlines.advance(1);
+    assert_eq!(poll_once(future.as_mut()), Poll::Ready(Err(Elapsed)));
+}
+
+#[test]
+fn a_finished_future_wins_over_its_deadline() {
+    let deadlines = Deadlines::new();
+    let mut future = Box::pin(deadlines.timeout(Duration::ZERO, async { 7 }));
+    deadlines.advance(10);
+    assert_eq!(poll_once(future.as_mut()), Poll::Ready(Ok(7)));
+}
+
+#[test]
+fn a_moved_deadline_fires_at_the_new_time() {
+    let deadlines = Deadlines::new();
+    let mut deadline = deadlines.deadline(TICK);
+    let mut cx = Context::from_waker(Waker::noop());
+    assert!(deadline.poll_passed(&mut cx).is_pending());
+    deadlines.advance(1);
+    deadline.reset(TICK * 3);
+    assert!(deadline.poll_passed(&mut cx).is_pending());
+    deadlines.advance(3);
+    assert!(deadline.poll_passed(&mut cx).is_pending());
+    deadlines.advance(1);
+    assert!(deadline.poll_passed(&mut cx).is_ready());
+}
+
+#[test]
+fn dropping_leaves_nothing_behind() {
+    let deadlines = Deadlines::new();
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut waiting: Vec<_> = (1..=100).map(|n| deadlines.deadline(TICK * n)).collect();
+    waiting.iter_mut().for_each(|deadline| assert!(deadline.poll_passed(&mut cx).is_pending()));
+    assert_eq!(deadlines.0.entries.borrow().len(), 100);
+    drop(waiting);
+    assert_eq!(deadlines.0.entries.borrow().len(), 0);
+}
+
+#[test]
+fn endless_durations_do_not_overflow() {
+    let deadlines = Deadlines::new();
+    deadlines.advance(5);
+    let mut deadline = deadlines.deadline(Duration::MAX);
+    assert!(deadline.poll_passed(&mut Context::from_waker(Waker::noop())).is_pending());
+}
+
+#[tokio::test(flavor = "local")]
+async fn the_interval_wakes_who_waits() {
+    let deadlines = Deadlines::new();
+    let driver = deadlines.clone();
+    let driver = tokio::task::spawn_local(async move { driver.run().await });
+    assert_eq!(deadlines.timeout(TICK, pending::<()>()).await, Err(Elapsed));
+    driver.abort();
+}

@@ -1,0 +1,121 @@
+//! Opens connections: resolves the name of an ExternalName Service, connects, and handshakes where asked to.
+//!
+//! Called by the pool when it has nothing idle. The caller bounds it all with the connect timeout.
+
+use std::cell::RefCell;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use ahash::AHashMap;
+use tokio::net::{TcpStream, lookup_host};
+
+use super::error::{Reason, Retry, UpstreamError};
+use super::pool::{Key, Protocol};
+use super::stream::Stream;
+use crate::proxy::deadlines::{Deadlines, Tick};
+use crate::snapshot::clusters::Endpoint;
+use crate::tls::client::{Alpn, ClientTlsError};
+
+/// How long an answer of the resolver is used. The operating system's resolver hides the true time to live.
+const NAME_LIFETIME: Duration = Duration::from_secs(5);
+/// Names come from Services; more than this is a flood, and starting over is cheap.
+const MAX_NAMES: usize = 1024;
+
+/// Opens connections for one worker.
+pub struct Connector {
+    deadlines: Deadlines,
+    names: RefCell<AHashMap<Endpoint, Resolved>>,
+}
+
+struct Resolved {
+    addresses: Rc<[SocketAddr]>,
+    at: Tick,
+}
+
+impl Connector {
+    pub fn new(deadlines: Deadlines) -> Self {
+        Self { deadlines, names: RefCell::default() }
+    }
+
+    /// A new connection for `key`, ready for its protocol. Every failure is safe to retry: no request was sent.
+    pub async fn connect(&self, key: &Key) -> Result<Stream, UpstreamError> {
+        let (tcp, address) =
+            self.connect_tcp(&key.endpoint).await.map_err(|error| error.retry(Retry::Safe))?;
+        let Some(identity) = &key.tls else { return Ok(Stream::Tcp(tcp)) };
+        let alpn = match key.protocol {
+            Protocol::Http1 => Alpn::Http1,
+            Protocol::Http2 => Alpn::Http2,
+        };
+        let tls = identity.tls.connect(tcp, &identity.server_name, address.ip(), alpn).await;
+        tls.map(|tls| Stream::Tls(Box::new(tls))).map_err(|error| explain_tls(error).retry(Retry::Safe))
+    }
+
+    async fn connect_tcp(&self, endpoint: &Endpoint) -> Result<(TcpStream, SocketAddr), UpstreamError> {
+        match endpoint {
+            Endpoint::Address(address) => connect_address(*address).await,
+            Endpoint::Name { host, port } => {
+                let mut last = UpstreamError::new(Reason::NameNotFound);
+                for address in self.resolve(endpoint, host, *port).await?.iter() {
+                    match connect_address(*address).await {
+                        Ok(connected) => return Ok(connected),
+                        Err(error) => last = error,
+                    }
+                }
+                Err(last)
+            }
+        }
+    }
+
+    async fn resolve(
+        &self,
+        endpoint: &Endpoint,
+        host: &str,
+        port: u16,
+    ) -> Result<Rc<[SocketAddr]>, UpstreamError> {
+        let now = self.deadlines.now();
+        if let Some(known) = self.names.borrow().get(endpoint)
+            && now.since(known.at) < NAME_LIFETIME
+        {
+            return Ok(known.addresses.clone());
+        }
+        let found = lookup_host((host, port)).await;
+        let addresses: Rc<[SocketAddr]> =
+            found.map_err(|error| UpstreamError::new(Reason::NameNotFound).caused_by(error))?.collect();
+        let mut names = self.names.borrow_mut();
+        if names.len() >= MAX_NAMES {
+            names.clear();
+        }
+        names.insert(endpoint.clone(), Resolved { addresses: addresses.clone(), at: now });
+        Ok(addresses)
+    }
+}
+
+async fn connect_address(address: SocketAddr) -> Result<(TcpStream, SocketAddr), UpstreamError> {
+    let connected = async {
+        let tcp = TcpStream::connect(address).await?;
+        // A small frame must not wait for the acknowledgement of the one before it.
+        tcp.set_nodelay(true)?;
+        io::Result::Ok(tcp)
+    };
+    match connected.await {
+        Ok(tcp) => Ok((tcp, address)),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            Err(UpstreamError::new(Reason::ConnectRefused).caused_by(error))
+        }
+        Err(error) => Err(UpstreamError::new(Reason::ConnectFailed).caused_by(error)),
+    }
+}
+
+fn explain_tls(error: ClientTlsError) -> UpstreamError {
+    let reason = match error {
+        ClientTlsError::UnknownCa => Reason::CertUnknownCa,
+        ClientTlsError::WrongName => Reason::CertWrongName,
+        ClientTlsError::Expired => Reason::CertExpired,
+        ClientTlsError::Certificate(_) => Reason::CertInvalid,
+        ClientTlsError::Protocol => Reason::TlsProtocol,
+        ClientTlsError::Handshake(_) => Reason::TlsFailed,
+    };
+    UpstreamError::new(reason).caused_by(error)
+}

@@ -1,0 +1,223 @@
+//! The way to the backends: picks an endpoint, finds or opens a connection, sends, and tries again where that is
+//! safe.
+//!
+//! One [`Upstream`] for each worker, used by the request pipeline for every request that is forwarded. Nothing
+//! here is shared with other workers but the round-robin counter of a cluster. Invariant: a request that a backend
+//! may have acted upon is never sent twice unless its method says that is harmless.
+
+pub mod connect;
+pub mod error;
+pub mod http1;
+pub mod http2;
+pub mod pool;
+pub mod stream;
+#[cfg(test)]
+mod tests;
+
+use std::mem;
+use std::sync::Arc;
+
+use http::request::Parts;
+use http::uri::Scheme;
+use http::{Method, Request, Response, header};
+
+use self::connect::Connector;
+use self::error::{Phase, Reason, Retry, UpstreamError};
+use self::http1::{Connection, Timing};
+use self::http2::{Http2Pool, SendFailure};
+use self::pool::{Check, Key, Pool, PoolLimits, Protocol, TlsIdentity};
+use super::body::Body;
+use super::deadlines::Deadlines;
+use crate::names::canonical_host;
+use crate::snapshot::clusters::{Cluster, Endpoint};
+use crate::snapshot::hosts::{BackendProtocol, RoutePolicy};
+use crate::tls::client::ClientTls;
+
+/// A request is sent at most so many times.
+const MAX_TRIES: usize = 3;
+
+/// One worker's connections to all backends.
+pub struct Upstream {
+    deadlines: Deadlines,
+    connector: Connector,
+    pool: Pool,
+    http2: Http2Pool,
+    tls: ClientTls,
+}
+
+impl Upstream {
+    /// `tls` is how backends with HTTPS and GRPCS are spoken to.
+    pub fn new(limits: PoolLimits, tls: ClientTls, deadlines: Deadlines) -> Self {
+        Self {
+            connector: Connector::new(deadlines.clone()),
+            pool: Pool::new(limits, deadlines.clone()),
+            http2: Http2Pool::new(limits.idle_timeout, deadlines.clone()),
+            tls,
+            deadlines,
+        }
+    }
+
+    /// Forwards `request` to an endpoint of `cluster` and gives its response as soon as the head is there.
+    ///
+    /// Hop-by-hop fields must be gone already, but for `Upgrade` where an upgrade is wanted: then a 101 comes
+    /// with [`Body::Upgraded`].
+    pub async fn forward(
+        &self,
+        cluster: &Cluster,
+        policy: &RoutePolicy,
+        request: Request<Body>,
+    ) -> Result<Response<Body>, UpstreamError> {
+        let (parts, mut body) = request.into_parts();
+        let mut tried = Tried::default();
+        loop {
+            let Some(endpoint) = tried.next(cluster) else {
+                return Err(Reason::NoEndpoint(cluster.unavailable.unwrap_or("no endpoint")).into());
+            };
+            let error = match self.attempt(endpoint, policy, &parts, &mut body, tried.count > 1).await {
+                Ok(response) => return Ok(response),
+                Err(error) => error,
+            };
+            if !may_retry(&error, &parts.method) || !tried.may_go_on(cluster, &error) {
+                return Err(error);
+            }
+            tracing::debug!(%endpoint, %error, "trying again");
+        }
+    }
+
+    /// Closes what has been idle for too long. To be called every second or so.
+    pub fn sweep(&self) {
+        self.pool.sweep();
+        self.http2.sweep();
+    }
+
+    /// Idle HTTP/1.1 connections.
+    pub fn idle(&self) -> usize {
+        self.pool.idle()
+    }
+
+    /// Sends once. Where the error allows a retry, `body` is whole again.
+    async fn attempt(
+        &self,
+        endpoint: &Endpoint,
+        policy: &RoutePolicy,
+        parts: &Parts,
+        body: &mut Body,
+        fresh: bool,
+    ) -> Result<Response<Body>, UpstreamError> {
+        let key = self.key(endpoint, policy.protocol, parts);
+        let timing = Timing { send: policy.send_timeout, read: policy.read_timeout };
+        let SendFailure { error, unsent } = match key.protocol {
+            Protocol::Http1 => {
+                let stack = self.pool.stack(&key);
+                // A stale connection rarely comes alone: what is tried again goes over a new one.
+                let idle = if fresh { None } else { stack.take(check(&parts.method, body)) };
+                let connection = match idle {
+                    Some(connection) => connection,
+                    None => self.connect(&key, policy).await?,
+                };
+                let replay = body.replay();
+                let sent = mem::take(body);
+                match http1::send(connection, stack, parts, sent, timing, &self.deadlines).await {
+                    Ok(response) => return Ok(response),
+                    Err(error) => SendFailure { error, unsent: replay },
+                }
+            }
+            Protocol::Http2 => {
+                let lease = self.http2.lease(&key, &self.connector);
+                let lease = self.deadlines.timeout(policy.connect_timeout, lease).await;
+                let lease = lease.unwrap_or_else(|_| Err(connect_timeout()))?;
+                let scheme = if key.tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP };
+                let replay = body.replay();
+                match http2::send(lease, parts, scheme, mem::take(body), timing).await {
+                    Ok(response) => return Ok(response),
+                    Err(SendFailure { error, unsent }) => SendFailure { error, unsent: unsent.or(replay) },
+                }
+            }
+        };
+        match unsent {
+            Some(whole) => {
+                *body = whole;
+                Err(error)
+            }
+            None => Err(error.retry(Retry::Never)),
+        }
+    }
+
+    async fn connect(&self, key: &Key, policy: &RoutePolicy) -> Result<Box<Connection>, UpstreamError> {
+        let stream = self.deadlines.timeout(policy.connect_timeout, self.connector.connect(key)).await;
+        stream.unwrap_or_else(|_| Err(connect_timeout())).map(|stream| Box::new(Connection::new(stream)))
+    }
+
+    fn key(&self, endpoint: &Endpoint, protocol: BackendProtocol, parts: &Parts) -> Key {
+        let (protocol, secured) = match protocol {
+            BackendProtocol::Http1 => (Protocol::Http1, false),
+            BackendProtocol::Https => (Protocol::Http1, true),
+            BackendProtocol::H2c => (Protocol::Http2, false),
+            BackendProtocol::Grpcs => (Protocol::Http2, true),
+        };
+        let tls = secured.then(|| TlsIdentity { tls: self.tls.clone(), server_name: server_name(parts) });
+        Key { endpoint: endpoint.clone(), tls, protocol }
+    }
+}
+
+/// The endpoints that a request was sent to.
+#[derive(Default)]
+struct Tried<'a> {
+    endpoints: [Option<&'a Arc<Endpoint>>; MAX_TRIES],
+    count: usize,
+}
+
+impl<'a> Tried<'a> {
+    /// The next in turn, or another that was not tried before, if there is one.
+    fn next(&mut self, cluster: &'a Cluster) -> Option<&'a Arc<Endpoint>> {
+        let turn = cluster.pick()?;
+        let next = match self.contains(turn) {
+            true => self.untried(cluster).unwrap_or(turn),
+            false => turn,
+        };
+        if let Some(place) = self.endpoints.get_mut(self.count) {
+            *place = Some(next);
+        }
+        self.count += 1;
+        Some(next)
+    }
+
+    /// Whoever could not be connected to a moment ago is not tried again at once; a stale connection says nothing
+    /// about its endpoint.
+    fn may_go_on(&self, cluster: &Cluster, error: &UpstreamError) -> bool {
+        let endpoint_is_down = matches!(error.reason.phase(), Phase::Connect | Phase::Tls);
+        self.count < MAX_TRIES && (!endpoint_is_down || self.untried(cluster).is_some())
+    }
+
+    fn untried<'b>(&self, cluster: &'b Cluster) -> Option<&'b Arc<Endpoint>> {
+        cluster.endpoints.iter().find(|endpoint| !self.contains(endpoint))
+    }
+
+    fn contains(&self, endpoint: &Arc<Endpoint>) -> bool {
+        self.endpoints.iter().flatten().any(|tried| *tried == endpoint)
+    }
+}
+
+fn may_retry(error: &UpstreamError, method: &Method) -> bool {
+    match error.retry {
+        Retry::Safe => true,
+        Retry::IfIdempotent => method.is_idempotent(),
+        Retry::Never => false,
+    }
+}
+
+/// A request that cannot be sent again deserves the price of a system call.
+fn check(method: &Method, body: &Body) -> Check {
+    if method.is_idempotent() && body.replay().is_some() { Check::Cheap } else { Check::Thorough }
+}
+
+/// The name for SNI and verification: the host of the request.
+fn server_name(parts: &Parts) -> Box<str> {
+    let host = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    let host = host.or_else(|| parts.uri.authority().map(|authority| authority.as_str())).unwrap_or("");
+    canonical_host(host).map_or_else(|_| host.into(), |name| name.into())
+}
+
+fn connect_timeout() -> UpstreamError {
+    UpstreamError::new(Reason::ConnectTimeout).retry(Retry::Safe)
+}

@@ -1,0 +1,153 @@
+//! Idle HTTP/1.1 connections of one worker, to be used again.
+//!
+//! A stack for each key: the connection used last is used next, so that the others can age and go. A connection
+//! comes back with the last byte of its response, straight to its stack, without looking up the key.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use ahash::AHashMap;
+
+use super::http1::Connection;
+use crate::proxy::deadlines::{Deadlines, Tick};
+use crate::snapshot::clusters::Endpoint;
+use crate::tls::client::ClientTls;
+
+/// What connections must have in common to stand in for each other.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Key {
+    pub endpoint: Endpoint,
+    pub tls: Option<TlsIdentity>,
+    pub protocol: Protocol,
+}
+
+/// Under which settings (verification, roots, client certificate) and for which name a connection was secured.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct TlsIdentity {
+    pub tls: ClientTls,
+    pub server_name: Box<str>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Protocol {
+    Http1,
+    Http2,
+}
+
+/// How much is kept. The numbers are for one worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolLimits {
+    pub idle_timeout: Duration,
+    pub max_idle_per_key: usize,
+    pub max_idle: usize,
+}
+
+impl Default for PoolLimits {
+    fn default() -> Self {
+        Self { idle_timeout: Duration::from_secs(60), max_idle_per_key: 320, max_idle: 4096 }
+    }
+}
+
+/// How hard to look before an idle connection is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Check {
+    /// Trust what the runtime knows: the request can be sent again if it is wrong.
+    Cheap,
+    /// Ask the kernel: this request can be sent only once.
+    Thorough,
+}
+
+/// Idle connections by key.
+pub struct Pool {
+    stacks: RefCell<AHashMap<Key, Rc<Stack>>>,
+    shared: Rc<Shared>,
+}
+
+struct Shared {
+    limits: PoolLimits,
+    deadlines: Deadlines,
+    idle: Cell<usize>,
+}
+
+/// The idle connections of one key.
+pub struct Stack {
+    idle: RefCell<Vec<Idle>>,
+    shared: Rc<Shared>,
+}
+
+struct Idle {
+    connection: Box<Connection>,
+    since: Tick,
+}
+
+impl Pool {
+    pub fn new(limits: PoolLimits, deadlines: Deadlines) -> Self {
+        Self { stacks: RefCell::default(), shared: Rc::new(Shared { limits, deadlines, idle: Cell::new(0) }) }
+    }
+
+    /// The stack of `key`.
+    pub fn stack(&self, key: &Key) -> Rc<Stack> {
+        if let Some(stack) = self.stacks.borrow().get(key) {
+            return stack.clone();
+        }
+        let stack = Rc::new(Stack { idle: RefCell::default(), shared: self.shared.clone() });
+        self.stacks.borrow_mut().insert(key.clone(), stack.clone());
+        stack
+    }
+
+    /// Closes what has been idle for too long or was closed by its backend. To be called every second or so.
+    pub fn sweep(&self) {
+        self.stacks.borrow_mut().retain(|_, stack| {
+            stack.sweep();
+            !stack.idle.borrow().is_empty() || Rc::strong_count(stack) > 1
+        });
+    }
+
+    /// Connections that are idle now.
+    pub fn idle(&self) -> usize {
+        self.shared.idle.get()
+    }
+}
+
+impl Stack {
+    /// The connection used last that is still good. Those found dead on the way are closed.
+    pub fn take(&self, check: Check) -> Option<Box<Connection>> {
+        loop {
+            let Idle { mut connection, since } = self.idle.borrow_mut().pop()?;
+            self.shared.idle.set(self.shared.idle.get().saturating_sub(1));
+            let fresh = self.shared.age(since) < self.shared.limits.idle_timeout;
+            if fresh && connection.is_quiet(check) {
+                return Some(connection);
+            }
+        }
+    }
+
+    /// Keeps `connection`, or closes it where the limits are reached.
+    pub fn put(&self, connection: Box<Connection>) {
+        let mut idle = self.idle.borrow_mut();
+        let total = self.shared.idle.get();
+        if idle.len() >= self.shared.limits.max_idle_per_key || total >= self.shared.limits.max_idle {
+            return;
+        }
+        self.shared.idle.set(total + 1);
+        idle.push(Idle { connection, since: self.shared.deadlines.now() });
+    }
+
+    fn sweep(&self) {
+        let mut idle = self.idle.borrow_mut();
+        let before = idle.len();
+        idle.retain_mut(|entry| {
+            self.shared.age(entry.since) < self.shared.limits.idle_timeout
+                && entry.connection.is_quiet(Check::Cheap)
+        });
+        let closed = before - idle.len();
+        self.shared.idle.set(self.shared.idle.get().saturating_sub(closed));
+    }
+}
+
+impl Shared {
+    fn age(&self, since: Tick) -> Duration {
+        self.deadlines.now().since(since)
+    }
+}
