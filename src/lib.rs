@@ -13,9 +13,12 @@
 pub mod cli;
 pub mod diagnostics;
 pub mod names;
+pub mod net;
 pub mod proxy;
 pub mod settings;
 pub mod snapshot;
 pub mod store;
 pub mod telemetry;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod tls;

@@ -4,12 +4,14 @@
 //! or ends an HTTP/2 stream with the last data. Data is handed on as it was read, never copied.
 
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 
+use super::http1::{RequestBody, RequestBodyError};
+use super::record::Record;
 use super::upstream::error::UpstreamError;
 use super::upstream::http1::{self, Upgraded};
 use super::upstream::http2;
@@ -20,7 +22,9 @@ pub enum Body {
     #[default]
     Empty,
     Full(Bytes),
-    /// From a client.
+    /// From a client over HTTP/1.
+    Request(RequestBody),
+    /// From a client over HTTP/2.
     Incoming(Incoming),
     /// The rest of a response of an HTTP/1.1 backend.
     Upstream(http1::ResponseBody),
@@ -28,6 +32,20 @@ pub enum Body {
     Http2(http2::ResponseBody),
     /// In place of the body of a 101: the connection to the backend. Whoever sends the 101 on takes it out.
     Upgraded(Box<Upgraded>),
+    Limited(Box<Limited>),
+    Recorded(Box<Recorded>),
+}
+
+/// A body that breaks off when it turns out to be larger than allowed.
+pub struct Limited {
+    body: Body,
+    left: u64,
+}
+
+/// A response body that carries the record of its request to its end.
+pub struct Recorded {
+    body: Body,
+    record: Record,
 }
 
 /// Why a body broke off.
@@ -35,8 +53,48 @@ pub enum Body {
 pub enum BodyError {
     #[error("client: {0}")]
     Client(#[source] hyper::Error),
+    #[error("client: {0}")]
+    Request(#[from] RequestBodyError),
+    #[error("the body is larger than allowed")]
+    TooLarge,
     #[error(transparent)]
     Upstream(#[from] UpstreamError),
+}
+
+impl Limited {
+    pub fn wrap(body: Body, limit: u64) -> Body {
+        Body::Limited(Box::new(Self { body, left: limit }))
+    }
+
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        if let Some(Ok(frame)) = &frame {
+            let length = frame.data_ref().map_or(0, Bytes::len) as u64;
+            match self.left.checked_sub(length) {
+                Some(left) => self.left = left,
+                None => return Poll::Ready(Some(Err(BodyError::TooLarge))),
+            }
+        }
+        Poll::Ready(frame)
+    }
+}
+
+impl Recorded {
+    /// A tunnel has no body: its record ends with the head.
+    pub fn wrap(body: Body, record: Record) -> Body {
+        match body {
+            Body::Upgraded(_) => body,
+            body => Body::Recorded(Box::new(Self { body, record })),
+        }
+    }
+
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        if let Some(Ok(frame)) = &frame {
+            self.record.sent += frame.data_ref().map_or(0, Bytes::len) as u64;
+        }
+        Poll::Ready(frame)
+    }
 }
 
 impl Body {
@@ -78,7 +136,10 @@ impl http_body::Body for Body {
                 *self = Self::Empty;
                 Poll::Ready((!data.is_empty()).then(|| Ok(Frame::data(data))))
             }
+            Self::Request(body) => body.poll_frame(cx).map_err(BodyError::Request),
             Self::Incoming(body) => Pin::new(body).poll_frame(cx).map_err(BodyError::Client),
+            Self::Limited(body) => body.poll_frame(cx),
+            Self::Recorded(body) => body.poll_frame(cx),
             Self::Upstream(body) => body.poll_frame(cx).map_err(BodyError::Upstream),
             Self::Http2(body) => body.poll_frame(cx).map_err(BodyError::Upstream),
         }
@@ -88,7 +149,10 @@ impl http_body::Body for Body {
         match self {
             Self::Empty | Self::Upgraded(_) => true,
             Self::Full(data) => data.is_empty(),
+            Self::Request(body) => body.is_end_stream(),
             Self::Incoming(body) => body.is_end_stream(),
+            Self::Limited(body) => body.body.is_end_stream(),
+            Self::Recorded(body) => body.body.is_end_stream(),
             Self::Upstream(body) => body.is_end_stream(),
             Self::Http2(body) => body.is_end_stream(),
         }
@@ -98,7 +162,10 @@ impl http_body::Body for Body {
         match self {
             Self::Empty | Self::Upgraded(_) => SizeHint::with_exact(0),
             Self::Full(data) => SizeHint::with_exact(data.len() as u64),
+            Self::Request(body) => body.size_hint(),
             Self::Incoming(body) => body.size_hint(),
+            Self::Limited(body) => body.body.size_hint(),
+            Self::Recorded(body) => body.body.size_hint(),
             Self::Upstream(body) => body.size_hint(),
             Self::Http2(body) => body.size_hint(),
         }

@@ -3,6 +3,14 @@
 //! Everything here lives on one worker thread and is `!Send` where that is cheaper: no lock and no channel lies
 //! on the way of a request.
 
+mod answers;
 pub mod body;
+mod cork;
 pub mod deadlines;
+mod headers;
+mod http1;
+mod http2;
+mod pipeline;
+mod record;
 pub mod upstream;
+pub mod worker;

@@ -97,7 +97,7 @@ fn decide(snapshot: &Snapshot, hello: &ClientHello<'_>) -> Option<ServedIdentity
         return None;
     }
     let certificates = bound.unwrap_or(&snapshot.certificates.default);
-    let certificate = certificates.select(&ClientKeys::new(hello.signature_schemes())).clone();
+    let certificate = certificates.select(ClientKeys::of_schemes(hello.signature_schemes())).clone();
     let policy = snapshot.tls_policy(sni.as_deref()).clone();
     let sni = sni.and_then(|name| HostName::new(&name).ok());
     Some(ServedIdentity { sni, certificate, default: bound.is_none(), policy })

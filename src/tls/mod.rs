@@ -1,5 +1,6 @@
 //! The only place that names rustls: keys, certificate choice, tickets, server and client configurations.
 
+pub mod accept;
 pub mod client;
 pub mod keys;
 pub mod policy;

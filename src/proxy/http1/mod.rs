@@ -189,7 +189,7 @@ async fn exchange(
 fn request(connection: &Rc<Connection>, head: Head) -> Request<Body> {
     let body = match connection.is_body_read() {
         true => Body::Empty,
-        false => Body::Http1(connection.request_body()),
+        false => Body::Request(connection.request_body()),
     };
     let mut request = Request::new(body);
     *request.method_mut() = head.method;
