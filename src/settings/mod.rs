@@ -1,5 +1,11 @@
 //! Settings: one schema for flags, environment, file and ConfigMap.
+//!
+//! `schema` is the table from which everything else follows: the struct, the defaults, the names, the classes
+//! (dynamic or restart-requiring), the diff and `docs/settings.md`. Nothing outside this module parses a
+//! setting, and `Settings` is immutable once loaded: the rest of the gateway only reads it.
 
-/// All settings.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Settings {}
+pub mod choices;
+pub mod field;
+pub mod schema;
+
+pub use schema::Settings;

@@ -1,0 +1,84 @@
+//! The settings that are one word out of a few.
+
+/// Declares an enum together with the words it is written as.
+macro_rules! choice {
+    ($(#[doc = $doc:literal])+ $name:ident { $($(#[doc = $variant_doc:literal])+ $variant:ident = $word:literal,)+ }) => {
+        $(#[doc = $doc])+
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum $name { $($(#[doc = $variant_doc])+ $variant,)+ }
+
+        impl $name {
+            /// Every choice, in the order of the documentation.
+            pub const ALL: &[Self] = &[$(Self::$variant),+];
+
+            /// The word that settings, flags and logs use.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $word,)+ }
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.as_str())
+            }
+        }
+    };
+}
+
+choice! {
+    /// Where objects come from.
+    Source {
+        /// Manifests and PEM pairs in folders of this machine.
+        Directory = "directory",
+        /// The Kubernetes API.
+        Kubernetes = "kubernetes",
+    }
+}
+
+choice! {
+    /// What happens when a restart-requiring setting changes.
+    RestartMode {
+        /// A new worker generation takes over at once.
+        Automatic = "automatic",
+        /// The change is pending until SIGHUP.
+        Manual = "manual",
+        /// The change is pending until the whole process is started anew.
+        Off = "off",
+    }
+}
+
+choice! {
+    /// The least severe log line that is written.
+    LogLevel {
+        /// Only what needs a person.
+        Error = "error",
+        /// What may need a person.
+        Warn = "warn",
+        /// Changes of state, once each.
+        Info = "info",
+        /// What was decided, and why.
+        Debug = "debug",
+        /// Every step.
+        Trace = "trace",
+    }
+}
+
+choice! {
+    /// How log lines are written.
+    LogFormat {
+        /// For people.
+        Text = "text",
+        /// One JSON object a line.
+        Json = "json",
+    }
+}
+
+choice! {
+    /// A TLS protocol version that may be negotiated.
+    TlsVersion {
+        /// RFC 5246.
+        Tls12 = "TLSv1.2",
+        /// RFC 8446.
+        Tls13 = "TLSv1.3",
+    }
+}

@@ -1,0 +1,302 @@
+//! The table of all settings, one row each: documentation, type, default, class, unit, example.
+//!
+//! The macro makes of it the [`Settings`] struct, its defaults and [`FIELDS`]. The struct is always taken
+//! apart without `..`, so a setting that something forgets does not compile.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ipnet::IpNet;
+
+use super::choices::{LogFormat, LogLevel, RestartMode, Source, TlsVersion};
+use super::field::{Class, Field, Unit, kebab_case};
+use crate::store::objects::ObjectName;
+
+macro_rules! settings {
+    ($(
+        $(#[doc = $doc:literal])+
+        $field:ident: $type:ty = $default:expr,
+        $class:ident $(($reason:literal))?, $unit:ident $(($counted:literal))?, $example:literal;
+    )+) => {
+        /// All settings of a running gateway.
+        #[derive(Clone, Debug, PartialEq)]
+        pub struct Settings {
+            $($(#[doc = $doc])+ pub $field: $type,)+
+        }
+
+        impl Default for Settings {
+            fn default() -> Self {
+                Self { $($field: $default,)+ }
+            }
+        }
+
+        /// Every setting, in the order of the documentation.
+        pub const FIELDS: &[Field] = &[$(Field {
+            key: {
+                const KEY: &[u8] = &kebab_case::<{ stringify!($field).len() }>(stringify!($field));
+                match std::str::from_utf8(KEY) {
+                    Ok(key) => key,
+                    Err(_) => panic!("field names are ASCII"),
+                }
+            },
+            doc: concat!($($doc),+).trim_ascii_start(),
+            class: Class::$class $(($reason))?,
+            unit: Unit::$unit $(($counted))?,
+            example: $example,
+        },)+];
+    };
+}
+
+const KIB: u64 = 1024;
+const MIB: u64 = 1024 * KIB;
+
+const fn seconds(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+settings! {
+    // Where objects come from.
+
+    /// Where Ingresses, Services and Secrets come from.
+    source: Source = Source::Directory,
+        Restart("sources are started with the process"), None, "kubernetes";
+    /// Folders of manifests and PEM pairs that the directory source reads and watches.
+    manifests: Vec<PathBuf> = Vec::new(),
+        Restart("sources are started with the process"), None, "/etc/portcullis/manifests";
+    /// Kubeconfig file; without one the Service Account of the pod, then `~/.kube/config`.
+    kubeconfig: Option<PathBuf> = None,
+        Restart("sources are started with the process"), None, "/etc/portcullis/kubeconfig";
+    /// The only namespace to watch; without it all of them.
+    watch_namespace: Option<String> = None,
+        Restart("the watch scope is fixed when a source starts"), None, "shop";
+    /// ConfigMap (namespace/name) with settings; flags, environment and settings file win over it.
+    configmap: Option<ObjectName> = None,
+        Restart("the watch scope is fixed when a source starts"), None, "ingress/portcullis";
+    /// Name of the IngressClass whose Ingresses are served.
+    ingress_class: String = "portcullis".into(),
+        Restart("the watch scope is fixed when a source starts"), None, "nginx";
+    /// Controller name of the IngressClasses that are ours.
+    controller_class: String = "portcullis.dev/ingress-controller".into(),
+        Restart("the watch scope is fixed when a source starts"), None, "k8s.io/ingress-nginx";
+    /// Namespace that PEM pairs of the directory source belong to.
+    pem_namespace: String = "default".into(),
+        Restart("sources are started with the process"), None, "web";
+    /// Prefix of the annotations that ingress-nginx has; those of our own keep `portcullis.dev`.
+    annotations_prefix: String = "nginx.ingress.kubernetes.io".into(),
+        Dynamic, None, "ingress.example.com";
+    /// Whether a Service of type ExternalName may be a backend.
+    allow_external_name: bool = true,
+        Dynamic, None, "false";
+    /// How long a Secret that vanished keeps being served, so that deleting and creating it anew loses nothing.
+    secret_grace_period: Duration = seconds(60),
+        Dynamic, Time, "5m";
+
+    // Listeners and process.
+
+    /// Addresses to listen on. `::` takes IPv4 connections too; on a machine without IPv6 it means `0.0.0.0`.
+    bind_address: Vec<IpAddr> = vec![IpAddr::V6(Ipv6Addr::UNSPECIFIED)],
+        Restart("listeners are opened before workers start"), None, "192.0.2.10, 2001:db8::10";
+    /// Port for plain HTTP; 0 lets the system choose.
+    http_port: u16 = 8080,
+        Restart("listeners are opened before workers start"), None, "80";
+    /// Port for HTTPS; 0 lets the system choose.
+    https_port: u16 = 8443,
+        Restart("listeners are opened before workers start"), None, "443";
+    /// Address of the admin port: health, metrics, JSON API and web page, without authentication.
+    admin_bind_address: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST),
+        Restart("listeners are opened before workers start"), None, "0.0.0.0";
+    /// The admin port; 0 lets the system choose.
+    admin_port: u16 = 10254,
+        Restart("listeners are opened before workers start"), None, "9090";
+    /// Whether every connection to the HTTP and HTTPS ports starts with a PROXY protocol header.
+    use_proxy_protocol: bool = false,
+        Restart("the PROXY mode belongs to a listener"), None, "true";
+    /// Worker threads; 0 means one per core.
+    workers: usize = 0,
+        Restart("worker threads and their sockets are made at start"), Count("threads"), "4";
+    /// Folder for what survives a restart: ticket keys, staples, last good objects.
+    state_dir: Option<PathBuf> = None,
+        Restart("state is read once, at start"), None, "/var/lib/portcullis";
+    /// What happens when a restart-requiring setting changes: `automatic`, `manual` (at SIGHUP) or `off`.
+    restart: RestartMode = RestartMode::Automatic,
+        Dynamic, None, "manual";
+    /// How long a new worker generation may take to be ready before it is given up.
+    restart_timeout: Duration = seconds(60),
+        Dynamic, Time, "2m";
+    /// How long connections may go on when their worker generation ends.
+    worker_shutdown_timeout: Duration = seconds(240),
+        Dynamic, Time, "30s";
+
+    // Status and logs.
+
+    /// Address written to the status of Ingresses; wins over `publish-service`.
+    publish_status_address: Option<String> = None,
+        Dynamic, None, "203.0.113.7";
+    /// Service (namespace/name) whose addresses are written to the status of Ingresses.
+    publish_service: Option<ObjectName> = None,
+        Dynamic, None, "ingress/portcullis";
+    /// The least severe log line that is written: `error`, `warn`, `info`, `debug` or `trace`.
+    log_level: LogLevel = LogLevel::Info,
+        Dynamic, None, "debug";
+    /// How log lines are written: `text` or `json`.
+    log_format: LogFormat = LogFormat::Text,
+        Dynamic, None, "json";
+    /// Whether a line is written for every request.
+    access_log: bool = true,
+        Dynamic, None, "false";
+
+    // TLS.
+
+    /// Secret (namespace/name) with the certificate for clients whose name nobody has one for.
+    default_ssl_certificate: Option<ObjectName> = None,
+        Dynamic, None, "ingress/default-tls";
+    /// Whether a request that came without SNI, on the default certificate, may ask for any host.
+    default_certificate_any_host: bool = true,
+        Dynamic, None, "false";
+    /// Whether clients without SNI, or with a name that no certificate is for, are turned away.
+    ssl_reject_handshake: bool = false,
+        Dynamic, None, "true";
+    /// TLS versions to negotiate: `TLSv1.2`, `TLSv1.3`.
+    ssl_protocols: Vec<TlsVersion> = vec![TlsVersion::Tls12, TlsVersion::Tls13],
+        Dynamic, None, "TLSv1.3";
+    /// Cipher suites by their OpenSSL names, best first; empty means all that the TLS library has.
+    ssl_ciphers: Vec<String> = Vec::new(),
+        Dynamic, None, "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256";
+    /// Key exchange groups, best first; empty means X25519MLKEM768, X25519, P-256, P-384.
+    ssl_ecdh_curve: Vec<String> = Vec::new(),
+        Dynamic, None, "X25519:prime256v1";
+    /// Whether clients may resume a session with a ticket.
+    ssl_session_tickets: bool = true,
+        Dynamic, None, "false";
+    /// How long a session can be resumed.
+    ssl_session_timeout: Duration = seconds(600),
+        Dynamic, Time, "1h";
+    /// Time for a TLS handshake from the first byte to the last.
+    tls_handshake_timeout: Duration = seconds(10),
+        Dynamic, Time, "5s";
+    /// Handshakes that one worker has under way at once; more wait.
+    max_handshakes: usize = 512,
+        Dynamic, Count("handshakes per worker"), "2048";
+    /// Whether OCSP answers are fetched and stapled.
+    enable_ocsp: bool = true,
+        Dynamic, None, "false";
+    /// Networks that OCSP requests may go to although they are private, loopback or link-local.
+    ocsp_allowed_cidrs: Vec<IpNet> = Vec::new(),
+        Dynamic, None, "10.0.0.0/8";
+    /// How long a certificate that demands stapling waits for its first answer before it is served without.
+    ocsp_must_staple_deadline: Duration = seconds(30),
+        Dynamic, Time, "10s";
+    /// Time for one OCSP request.
+    ocsp_timeout: Duration = seconds(5),
+        Dynamic, Time, "2s";
+    /// OCSP requests under way at once.
+    ocsp_concurrency: usize = 8,
+        Dynamic, Count("requests"), "32";
+    /// Responders to ask in place of those that certificates name, as `http://old=http://new`.
+    ocsp_responder_overrides: BTreeMap<String, String> = BTreeMap::new(),
+        Dynamic, None, "http://ocsp.example.com=http://ocsp.internal:8080";
+    /// HTTP proxy for OCSP requests.
+    ocsp_proxy: Option<String> = None,
+        Dynamic, None, "http://proxy.internal:3128";
+
+    // Redirects and HSTS.
+
+    /// Whether HTTP is redirected to HTTPS for hosts that have a certificate.
+    ssl_redirect: bool = true,
+        Dynamic, None, "false";
+    /// Whether HTTP is redirected to HTTPS even for hosts without a certificate.
+    force_ssl_redirect: bool = false,
+        Dynamic, None, "true";
+    /// Status of redirects to HTTPS: 301, 302, 303, 307 or 308.
+    http_redirect_code: u16 = 308,
+        Dynamic, None, "301";
+    /// Paths that are never redirected to HTTPS.
+    no_tls_redirect_locations: Vec<String> = vec!["/.well-known/acme-challenge".into()],
+        Dynamic, None, "/.well-known/acme-challenge, /healthz";
+    /// Whether Strict-Transport-Security (RFC 6797) is sent over HTTPS.
+    hsts: bool = true,
+        Dynamic, None, "false";
+    /// How long browsers remember Strict-Transport-Security.
+    hsts_max_age: u64 = 31_536_000,
+        Dynamic, Seconds, "63072000";
+    /// Whether Strict-Transport-Security counts for subdomains.
+    hsts_include_subdomains: bool = true,
+        Dynamic, None, "false";
+    /// Whether the host may go on the preload lists of browsers.
+    hsts_preload: bool = false,
+        Dynamic, None, "true";
+
+    // Clients.
+
+    /// Whether HTTP/2 is offered.
+    use_http2: bool = true,
+        Dynamic, None, "false";
+    /// Requests that one HTTP/2 connection may have open at once.
+    http2_max_concurrent_streams: u32 = 128,
+        Dynamic, Count("streams"), "256";
+    /// Connections that one worker has open at once; more wait in the kernel.
+    max_connections: usize = 16_384,
+        Dynamic, Count("connections per worker"), "65536";
+    /// How long an idle client connection is kept; 0 closes it after each response.
+    keep_alive: Duration = seconds(75),
+        Dynamic, Time, "30s";
+    /// Time for a client to send the head of a request.
+    client_header_timeout: Duration = seconds(10),
+        Dynamic, Time, "60s";
+    /// Longest pause between two reads of a request body.
+    client_body_timeout: Duration = seconds(60),
+        Dynamic, Time, "20s";
+    /// Largest head of a request.
+    client_max_header_bytes: usize = 64 * KIB as usize,
+        Dynamic, Bytes, "32k";
+    /// Most header fields of a request.
+    client_max_header_count: usize = 100,
+        Dynamic, Count("fields"), "200";
+    /// Largest request body; 0 means no limit.
+    proxy_body_size: Option<u64> = Some(MIB),
+        Dynamic, Bytes, "8m";
+    /// Whether request headers with an underscore in their name are passed on.
+    enable_underscores_in_headers: bool = false,
+        Dynamic, None, "true";
+    /// Whether responses of our own name the server in a `Server` header.
+    server_tokens: bool = false,
+        Dynamic, None, "true";
+    /// Time for the PROXY protocol header to arrive.
+    proxy_protocol_header_timeout: Duration = seconds(5),
+        Dynamic, Time, "2s";
+    /// Networks of peers whose PROXY protocol headers and X-Forwarded headers are believed; empty: nobody's.
+    proxy_real_ip_cidr: Vec<IpNet> = Vec::new(),
+        Dynamic, None, "10.0.0.0/8, 2001:db8::/32";
+    /// Whether X-Forwarded headers of trusted peers are used and passed on.
+    use_forwarded_headers: bool = false,
+        Dynamic, None, "true";
+    /// Whether the peer's address is appended to X-Forwarded-For instead of replacing it.
+    compute_full_forwarded_for: bool = false,
+        Dynamic, None, "true";
+
+    // Upstreams.
+
+    /// Time to connect to an endpoint.
+    proxy_connect_timeout: Duration = seconds(5),
+        Dynamic, Time, "2s";
+    /// Longest pause between two reads from an endpoint.
+    proxy_read_timeout: Duration = seconds(60),
+        Dynamic, Time, "5m";
+    /// Longest pause between two writes to an endpoint.
+    proxy_send_timeout: Duration = seconds(60),
+        Dynamic, Time, "5m";
+    /// Endpoints that one request is tried on; 0 means every one there is.
+    proxy_next_upstream_tries: u32 = 3,
+        Dynamic, Count("attempts"), "1";
+    /// Whether requests that aren't idempotent are tried again after an endpoint may have seen them.
+    retry_non_idempotent: bool = false,
+        Dynamic, None, "true";
+    /// Idle connections that one worker keeps to endpoints; 0 keeps none.
+    upstream_keepalive_connections: usize = 320,
+        Dynamic, Count("connections per worker"), "64";
+    /// How long an idle connection to an endpoint is kept.
+    upstream_keepalive_timeout: Duration = seconds(60),
+        Dynamic, Time, "30s";
+}
