@@ -19,7 +19,9 @@ pub enum PathError {
     Fragment,
     #[error("the path has a '?', which begins a query")]
     Query,
-    #[error("the path has '.' or '..' beside ';' or an encoded slash or backslash, which some servers resolve")]
+    #[error(
+        "the path has '.' or '..' beside ';' or an encoded slash or backslash, which some servers resolve"
+    )]
     HiddenDots,
 }
 
