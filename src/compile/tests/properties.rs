@@ -163,13 +163,13 @@ fn event(step: &Step) -> Option<Event> {
 /// Any text, and what breaks out of other formats.
 fn hostile() -> impl Strategy<Value = String> {
     prop_oneof![
-        "(?s).{0,40}",
-        "\\PC{0,40}",
-        "/(?s).{0,20}",
-        pick(&[
+        20 => "(?s).{0,40}",
+        20 => "\\PC{0,40}",
+        20 => "/(?s).{0,20}",
+        20 => pick(&[
             "\"}\n", ";", "{", "$", "`id`", "../", "#", "\r\n", "\0", "%00", "*.", ".", "[::1", "*.*", "0x1"
         ]),
-        Just("a".repeat(1 << 20)),
+        1 => Just("a".repeat(1 << 20)),
     ]
 }
 
