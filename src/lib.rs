@@ -11,6 +11,7 @@
 //! `compile`, `store` or `sources`; `docs/architecture.md` has the whole picture.
 
 pub mod annotations;
+pub mod cli;
 pub mod compile;
 pub mod diagnostics;
 pub mod names;

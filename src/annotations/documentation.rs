@@ -9,7 +9,7 @@ pub fn documentation() -> String {
     let mut page = String::from(
         "# Annotations\n\n\
          <!-- Generated from src/annotations; to write it anew: \
-         PORTCULLIS_WRITE_DOCS=1 cargo test --lib annotations -->\n\n",
+         PORTCULLIS_UPDATE_DOCS=1 cargo test --lib annotations -->\n\n",
     );
     let _ = writeln!(
         page,

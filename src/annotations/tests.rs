@@ -169,11 +169,11 @@ fn every_annotation_takes_its_own_example_and_has_one_name() {
 #[test]
 fn the_documentation_is_fresh() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/annotations.md");
-    if std::env::var_os("PORTCULLIS_WRITE_DOCS").is_some() {
+    if std::env::var_os("PORTCULLIS_UPDATE_DOCS").is_some() {
         std::fs::write(file, documentation()).unwrap();
     }
     let written = std::fs::read_to_string(file).unwrap_or_default();
-    assert!(written == documentation(), "run PORTCULLIS_WRITE_DOCS=1 cargo test --lib annotations");
+    assert!(written == documentation(), "run PORTCULLIS_UPDATE_DOCS=1 cargo test --lib annotations");
 }
 
 proptest! {

@@ -18,7 +18,7 @@ mod tests;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::diagnostics::ObjectRef;
+use crate::diagnostics::{Diagnostic, ObjectRef, Severity};
 use crate::names::HostPattern;
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
@@ -27,7 +27,8 @@ use crate::snapshot::clusters::{ClusterKey, ClusterMap};
 use crate::snapshot::hosts::HostMap;
 use crate::store::objects::{Kind, ObjectName};
 use crate::store::{Changes, Store};
-use crate::tls::policy::TlsPolicy;
+use crate::tls::policy::{TlsPolicy, TlsPolicyError};
+use crate::tls::tickets::Tickets;
 use classes::Classes;
 use hosts::Hosts;
 use rechecks::Rechecks;
@@ -40,11 +41,17 @@ pub struct Compiled {
     pub snapshot: Snapshot,
     pub report: Report,
     rechecks: Rechecks,
+    tickets: Arc<Tickets>,
 }
 
 impl Compiled {
-    /// What is served before there is any object: nothing, with generation 0.
-    pub fn empty(settings: &Arc<Settings>, _now: i64) -> Self {
+    /// What is served before there is any object: nothing, with generation 0. Fails where the TLS settings
+    /// ask for what the TLS library does not have.
+    pub fn empty(
+        settings: &Arc<Settings>,
+        tickets: &Arc<Tickets>,
+        _now: i64,
+    ) -> Result<Self, TlsPolicyError> {
         let snapshot = Snapshot {
             generation: 0,
             settings: settings.clone(),
@@ -55,9 +62,10 @@ impl Compiled {
             },
             hosts: HostMap::default(),
             clusters: ClusterMap::default(),
-            tls: Arc::new(TlsPolicy {}),
+            tls: Arc::new(TlsPolicy::new(settings, tickets)?),
         };
-        Self { snapshot, report: Report::default(), rechecks: Rechecks::default() }
+        let (report, rechecks) = (Report::default(), Rechecks::default());
+        Ok(Self { snapshot, report, rechecks, tickets: tickets.clone() })
     }
 
     /// The time, in seconds since the Unix epoch, at which something has to be compiled again although nothing
@@ -80,7 +88,7 @@ pub fn compile(
     let classes = Classes::new(store, settings);
     let mut next = previous.clone();
     next.snapshot.generation += 1;
-    next.snapshot.settings = settings.clone();
+    next.set_settings(settings);
 
     for name in &scope.ingresses {
         next.compile_ingress(store, &classes, name);
@@ -97,6 +105,27 @@ pub fn compile(
 }
 
 impl Compiled {
+    /// TLS settings that cannot be had leave the TLS policy as it was.
+    fn set_settings(&mut self, settings: &Arc<Settings>) {
+        if Arc::ptr_eq(settings, &self.snapshot.settings) {
+            return;
+        }
+        let mut found = Vec::new();
+        match TlsPolicy::new(settings, &self.tickets) {
+            Ok(policy) => self.snapshot.tls = Arc::new(policy),
+            Err(error) => found.push(Diagnostic {
+                severity: Severity::Error,
+                file: None,
+                object: None,
+                field: String::new(),
+                reason: "InvalidTlsSettings",
+                message: format!("{error}; the TLS policy stays as it was"),
+            }),
+        }
+        self.report.set(Subject::Settings, found);
+        self.snapshot.settings = settings.clone();
+    }
+
     fn compile_ingress(&mut self, store: &Store, classes: &Classes, name: &ObjectName) {
         let settings = &self.snapshot.settings;
         let ingress = store.ingress(name);
@@ -188,7 +217,7 @@ impl Scope {
                 Subject::Object(object) => {
                     scope.ingresses.insert(ObjectName::new(object.namespace.clone(), object.name.clone()));
                 }
-                Subject::DefaultCertificate => {}
+                Subject::Settings | Subject::DefaultCertificate => {}
             }
         }
         scope

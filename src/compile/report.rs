@@ -13,6 +13,7 @@ use crate::snapshot::clusters::ClusterKey;
 /// A part of a snapshot whose findings are replaced together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Subject {
+    Settings,
     DefaultCertificate,
     /// Routes of a host.
     Host(HostPattern),

@@ -14,6 +14,7 @@ use crate::settings::{Settings, choices::Source};
 use crate::snapshot::hosts::{Action, Route};
 use crate::store::objects::{Kind, Object, ObjectName};
 use crate::store::{Event, Store};
+use crate::tls::tickets::Tickets;
 
 /// A store and what was compiled of it last.
 struct World {
@@ -33,7 +34,8 @@ impl World {
 
     fn with(settings: Settings, objects: impl IntoIterator<Item = Object>) -> Self {
         let settings = Arc::new(settings);
-        let compiled = Compiled::empty(&settings, 0);
+        let tickets = Tickets::new(settings.ssl_session_timeout).unwrap();
+        let compiled = Compiled::empty(&settings, &tickets, 0).unwrap();
         let mut world = Self { store: Store::new(), settings, compiled };
         world.apply(objects);
         world
@@ -120,4 +122,16 @@ fn a_generation_counts_up_and_an_empty_store_serves_nothing() {
     assert!(world.compiled.report.is_empty());
     assert_eq!(world.compiled.recheck_at(), None);
     assert!(world.compiled.report.about(&Subject::DefaultCertificate).is_empty());
+}
+
+#[test]
+fn tls_settings_that_cannot_be_had_leave_the_policy_as_it_was() {
+    let mut world = World::new([]);
+    let before = world.compiled.snapshot.tls.clone();
+    world.set(Settings { ssl_ciphers: vec!["NO-SUCH-SUITE".into()], ..Settings::default() });
+    assert!(Arc::ptr_eq(&before, &world.compiled.snapshot.tls));
+    assert!(world.findings()[0].contains("NO-SUCH-SUITE"), "{:?}", world.findings());
+    world.set(Settings { ssl_ciphers: Vec::new(), use_http2: false, ..Settings::default() });
+    assert!(!Arc::ptr_eq(&before, &world.compiled.snapshot.tls));
+    assert!(world.compiled.report.is_empty());
 }

@@ -1,4 +1,9 @@
-//! The settings that are one word out of a few.
+//! The settings that are one word out of a few: enums with the words they are written as.
+
+use serde_json::Value as Json;
+
+use super::field::Unit;
+use super::value::Scalar;
 
 /// Declares an enum together with the words it is written as.
 macro_rules! choice {
@@ -20,6 +25,21 @@ macro_rules! choice {
         impl std::fmt::Display for $name {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str(self.as_str())
+            }
+        }
+
+        impl Scalar for $name {
+            fn read(text: &str, _: Unit) -> Option<Self> {
+                Self::ALL.iter().copied().find(|choice| choice.as_str().eq_ignore_ascii_case(text))
+            }
+
+            fn write(&self, _: Unit) -> Json {
+                Json::from(self.as_str())
+            }
+
+            fn expected(_: Unit) -> String {
+                let words: Vec<_> = Self::ALL.iter().map(|choice| choice.as_str()).collect();
+                format!("one of {}", words.join(", "))
             }
         }
     };

@@ -2,6 +2,12 @@
 //!
 //! The instances are made by the table in `schema`; parsing, diff and documentation walk them.
 
+use serde::{Serialize, Serializer};
+use serde_json::Value as Json;
+
+use super::Settings;
+use super::value::{Invalid, Raw};
+
 /// Whether a change of a setting applies to the running gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
@@ -11,11 +17,23 @@ pub enum Class {
     Restart(&'static str),
 }
 
-/// What the number of a setting counts.
+impl Class {
+    /// The word for it in tables, JSON and metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Dynamic => "dynamic",
+            Self::Restart(_) => "restart",
+        }
+    }
+}
+
+/// How the text of a setting is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Not a quantity.
+    /// As it stands.
     None,
+    /// Names as OpenSSL lists them: colons separate them too, and `auto` stands for the defaults.
+    OpenSslNames,
     /// Seconds, as a plain number.
     Seconds,
     /// A span of time, as `500ms`, `6s`, `1m`, `2h`; a plain number counts seconds.
@@ -37,12 +55,52 @@ pub struct Field {
     pub unit: Unit,
     /// A valid value other than the default.
     pub example: &'static str,
+    /// Gives the field the value that `raw` stands for.
+    pub set: fn(&mut Settings, raw: &Raw) -> Result<(), Invalid>,
+    /// The value, in a form that `set` takes too.
+    pub get: fn(&Settings) -> Json,
 }
 
 impl Field {
     /// Name of the environment variable.
     pub fn env(&self) -> String {
         format!("PORTCULLIS_{}", self.key.to_ascii_uppercase().replace('-', "_"))
+    }
+}
+
+/// One setting that differs between two [`Settings`].
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Change {
+    pub key: &'static str,
+    #[serde(flatten)]
+    pub class: Class,
+    pub old: Json,
+    pub new: Json,
+}
+
+/// As `"class": "dynamic"`, or `"class": "restart", "reason": …`.
+impl Serialize for Class {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut entries = vec![("class", self.as_str())];
+        if let Self::Restart(reason) = self {
+            entries.push(("reason", reason));
+        }
+        serializer.collect_map(entries)
+    }
+}
+
+/// The value as a person writes it: bare text, lists separated by commas.
+pub fn display(value: &Json) -> String {
+    match value {
+        Json::Null => String::new(),
+        Json::String(text) => text.clone(),
+        Json::Array(items) => items.iter().map(display).collect::<Vec<_>>().join(", "),
+        Json::Object(entries) => {
+            let entries: Vec<_> =
+                entries.iter().map(|(key, value)| format!("{key}={}", display(value))).collect();
+            entries.join(", ")
+        }
+        Json::Bool(_) | Json::Number(_) => value.to_string(),
     }
 }
 

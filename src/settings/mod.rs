@@ -4,8 +4,17 @@
 //! (dynamic or restart-requiring), the diff and `docs/settings.md`. Nothing outside this module parses a
 //! setting, and `Settings` is immutable once loaded: the rest of the gateway only reads it.
 
+mod check;
 pub mod choices;
+#[cfg(test)]
+mod docs;
 pub mod field;
+pub mod flags;
+mod ingress_nginx;
+pub mod load;
+pub mod reload;
 pub mod schema;
+pub mod value;
 
+pub use field::{Change, Class};
 pub use schema::Settings;

@@ -1,6 +1,6 @@
 //! The table of all settings, one row each: documentation, type, default, class, unit, example.
 //!
-//! The macro makes of it the [`Settings`] struct, its defaults and [`FIELDS`]. The struct is always taken
+//! The macro makes of it the [`Settings`] struct, its defaults, [`FIELDS`] and the diff. The struct is always taken
 //! apart without `..`, so a setting that something forgets does not compile.
 
 use std::collections::BTreeMap;
@@ -9,9 +9,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnet::IpNet;
+use serde::{Serialize, Serializer};
 
 use super::choices::{LogFormat, LogLevel, RestartMode, Source, TlsVersion};
-use super::field::{Class, Field, Unit, kebab_case};
+use super::field::{Change, Class, Field, Unit, kebab_case};
+use super::value::Value;
 use crate::store::objects::ObjectName;
 
 macro_rules! settings {
@@ -45,8 +47,49 @@ macro_rules! settings {
             class: Class::$class $(($reason))?,
             unit: Unit::$unit $(($counted))?,
             example: $example,
+            set: |settings, raw| {
+                settings.$field = Value::parse(raw, Unit::$unit $(($counted))?)?;
+                Ok(())
+            },
+            get: |settings| settings.$field.to_json(Unit::$unit $(($counted))?),
         },)+];
+
+        impl Settings {
+            /// What differs in `new`.
+            pub fn diff(&self, new: &Self) -> Vec<Change> {
+                let Self { $($field,)+ } = self;
+                let differs = [$(*$field != new.$field,)+];
+                let changed = FIELDS.iter().zip(differs).filter(|(_, differs)| *differs);
+                changed.map(|(field, _)| Change {
+                    key: field.key,
+                    class: field.class,
+                    old: (field.get)(self),
+                    new: (field.get)(new),
+                }).collect()
+            }
+
+            /// These settings with the dynamic ones taken from `new`: what a running generation may serve by.
+            pub fn with_dynamic(&self, new: &Self) -> Self {
+                let Self { $($field,)+ } = self;
+                Self { $($field: match Class::$class $(($reason))? {
+                    Class::Dynamic => new.$field.clone(),
+                    Class::Restart(_) => $field.clone(),
+                },)+ }
+            }
+        }
     };
+}
+
+/// As a settings file has them.
+impl Serialize for Settings {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(FIELDS.iter().map(|field| (field.key, (field.get)(self))))
+    }
+}
+
+/// The setting with this key.
+pub fn field(key: &str) -> Option<&'static Field> {
+    FIELDS.iter().find(|field| field.key == key)
 }
 
 const KIB: u64 = 1024;
@@ -163,10 +206,10 @@ settings! {
         Dynamic, None, "TLSv1.3";
     /// Cipher suites by their OpenSSL names, best first; empty means all that the TLS library has.
     ssl_ciphers: Vec<String> = Vec::new(),
-        Dynamic, None, "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256";
+        Dynamic, OpenSslNames, "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256";
     /// Key exchange groups, best first; empty means X25519MLKEM768, X25519, P-256, P-384.
     ssl_ecdh_curve: Vec<String> = Vec::new(),
-        Dynamic, None, "X25519:prime256v1";
+        Dynamic, OpenSslNames, "X25519:prime256v1";
     /// Whether clients may resume a session with a ticket.
     ssl_session_tickets: bool = true,
         Dynamic, None, "false";
@@ -300,3 +343,6 @@ settings! {
     upstream_keepalive_timeout: Duration = seconds(60),
         Dynamic, Time, "30s";
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,6 +8,7 @@ pub mod certificates;
 pub mod clusters;
 pub mod hosts;
 pub mod paths;
+pub mod shared;
 
 use std::sync::Arc;
 
@@ -28,6 +29,15 @@ pub struct Snapshot {
     pub clusters: ClusterMap,
     /// The TLS policy of hosts that have none of their own.
     pub tls: Arc<TlsPolicy>,
+}
+
+impl Snapshot {
+    /// The TLS policy of a host (canonical, `None` without SNI): the one function that decides it, in the
+    /// handshake and again for each request.
+    pub fn tls_policy(&self, host: Option<&str>) -> &Arc<TlsPolicy> {
+        let host = host.and_then(|host| self.hosts.find_named(host));
+        host.and_then(|host| host.tls.as_ref()).unwrap_or(&self.tls)
+    }
 }
 
 /// A map with structural sharing: a changed copy costs O(log n).

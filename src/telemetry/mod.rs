@@ -1,3 +1,7 @@
-//! Metrics and the access log.
+//! What the gateway tells of its work: metrics, the access log, its own log. Nothing here holds a request up:
+//! counters are atomics, log lines are dropped and counted rather than waited for.
 
+pub mod access_log;
+pub mod histogram;
 pub mod route_stats;
+pub mod worker_stats;

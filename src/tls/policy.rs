@@ -1,4 +1,245 @@
-//! The TLS policy of a host: protocol versions, suites, groups, client certificates.
+//! The TLS policy of a host: versions, suites, key exchange groups, application protocols and, later, client
+//! certificates. Hosts of one policy share one [`TlsPolicy`], made when settings change and never in a handshake.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rustls::crypto::{CryptoProvider, SupportedKxGroup, aws_lc_rs};
+use rustls::server::{NoServerSessionStorage, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use rustls::{CipherSuite, ServerConfig, SupportedCipherSuite, SupportedProtocolVersion};
+
+use super::tickets::Tickets;
+use crate::settings::Settings;
+use crate::settings::choices::TlsVersion;
 
 /// One policy, shared by all hosts that have the same.
-pub struct TlsPolicy {}
+pub struct TlsPolicy {
+    /// Without a certificate: each handshake adds the one chosen for its name.
+    base: ServerConfig,
+    clients: ClientPolicy,
+}
+
+/// Which client certificates a policy asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum ClientPolicy {
+    None,
+}
+
+/// A TLS setting that asks for something the TLS library does not have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TlsPolicyError {
+    #[error("ssl-ciphers: {0} is not available; available are {available}", available = suite_names())]
+    Cipher(String),
+    #[error("ssl-ecdh-curve: {0} is not available; available are {available}", available = group_names())]
+    Group(String),
+    #[error("ssl-protocols: no version is left")]
+    NoVersion,
+    #[error("ssl-ciphers and ssl-protocols have nothing in common")]
+    NothingInCommon,
+}
+
+impl TlsPolicy {
+    /// The policy that `settings` ask for. Tickets are shared by every policy without client certificates.
+    pub fn new(settings: &Settings, tickets: &Arc<Tickets>) -> Result<Self, TlsPolicyError> {
+        let provider = CryptoProvider {
+            cipher_suites: cipher_suites(&settings.ssl_ciphers)?,
+            kx_groups: groups(&settings.ssl_ecdh_curve)?,
+            ..aws_lc_rs::default_provider()
+        };
+        let versions = versions(&settings.ssl_protocols);
+        if versions.is_empty() {
+            return Err(TlsPolicyError::NoVersion);
+        }
+        let mut base = ServerConfig::builder_with_provider(Arc::new(provider))
+            .with_protocol_versions(&versions)
+            .map_err(|_| TlsPolicyError::NothingInCommon)?
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::new(NoCertificate));
+        base.alpn_protocols = match settings.use_http2 {
+            true => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+            false => vec![b"http/1.1".to_vec()],
+        };
+        base.ignore_client_order = true;
+        // Sessions live in tickets alone: a cache would be a lock between workers, and memory for strangers.
+        base.session_storage = Arc::new(NoServerSessionStorage {});
+        if settings.ssl_session_tickets {
+            base.ticketer = tickets.clone();
+        } else {
+            base.send_tls13_tickets = 0;
+        }
+        Ok(Self { base, clients: ClientPolicy::None })
+    }
+
+    /// Whether a connection made under this policy may carry requests for a host with the other one: they ask
+    /// the same of clients. Versions and suites may have changed since; an open connection is not touched.
+    pub fn admits(&self, other: &Self) -> bool {
+        self.clients == other.clients
+    }
+
+    /// The configuration for one handshake that serves `certified`.
+    pub(super) fn for_certificate(&self, certified: Arc<CertifiedKey>) -> Arc<ServerConfig> {
+        let mut config = self.base.clone();
+        config.cert_resolver = Arc::new(Chosen(certified));
+        Arc::new(config)
+    }
+}
+
+/// Serves the certificate that was chosen when the ClientHello had been read.
+struct Chosen(Arc<CertifiedKey>);
+
+impl ResolvesServerCert for Chosen {
+    fn resolve(&self, _: rustls::server::ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.0.clone())
+    }
+}
+
+impl fmt::Debug for Chosen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Chosen")
+    }
+}
+
+#[derive(Debug)]
+struct NoCertificate;
+
+impl ResolvesServerCert for NoCertificate {
+    fn resolve(&self, _: rustls::server::ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        None
+    }
+}
+
+fn versions(wanted: &[TlsVersion]) -> Vec<&'static SupportedProtocolVersion> {
+    let all = [(TlsVersion::Tls13, &rustls::version::TLS13), (TlsVersion::Tls12, &rustls::version::TLS12)];
+    all.into_iter().filter(|(version, _)| wanted.contains(version)).map(|(_, version)| version).collect()
+}
+
+/// The suites of TLS 1.2 that `wanted` names, in its order, and all of TLS 1.3, which OpenSSL-style lists do
+/// not speak about. AES-128-GCM comes first: it is the fastest and strong enough.
+fn cipher_suites(wanted: &[String]) -> Result<Vec<SupportedCipherSuite>, TlsPolicyError> {
+    let all = aws_lc_rs::ALL_CIPHER_SUITES;
+    let first = |suite: &&SupportedCipherSuite| suite.suite() == CipherSuite::TLS13_AES_128_GCM_SHA256;
+    let tls13 = all.iter().filter(|suite| suite.tls13().is_some());
+    let mut suites: Vec<_> =
+        tls13.clone().filter(first).chain(tls13.filter(|s| !first(s))).copied().collect();
+    if wanted.is_empty() {
+        suites.extend(all.iter().filter(|suite| suite.tls13().is_none()));
+        suites.sort_by_key(|suite| !format!("{:?}", suite.suite()).contains("AES_128_GCM"));
+        return Ok(suites);
+    }
+    for name in wanted {
+        let found = all.iter().find(|suite| openssl_name(suite.suite()) == *name);
+        // DHE suites stand in ingress-nginx's default list; rustls has none, the others of the list remain.
+        match found {
+            Some(suite) if !suites.contains(suite) => suites.push(*suite),
+            Some(_) => {}
+            None if name.starts_with("DHE-") => {}
+            None => return Err(TlsPolicyError::Cipher(name.clone())),
+        }
+    }
+    Ok(suites)
+}
+
+/// `TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256` is `ECDHE-ECDSA-AES128-GCM-SHA256` to OpenSSL; names of TLS 1.3
+/// are the same in both.
+fn openssl_name(suite: CipherSuite) -> String {
+    let name = format!("{suite:?}");
+    match name.strip_prefix("TLS_") {
+        Some(name) => name
+            .replace("_WITH", "")
+            .replace("AES_", "AES")
+            .replace("CHACHA20_POLY1305_SHA256", "CHACHA20_POLY1305")
+            .replace('_', "-"),
+        None => name.replace("TLS13_", "TLS_"),
+    }
+}
+
+fn suite_names() -> String {
+    aws_lc_rs::ALL_CIPHER_SUITES
+        .iter()
+        .map(|suite| openssl_name(suite.suite()))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+/// Group names as OpenSSL and the IANA registry spell them.
+const GROUPS: [(&str, &dyn SupportedKxGroup); 7] = [
+    ("X25519MLKEM768", aws_lc_rs::kx_group::X25519MLKEM768),
+    ("X25519", aws_lc_rs::kx_group::X25519),
+    ("prime256v1", aws_lc_rs::kx_group::SECP256R1),
+    ("secp384r1", aws_lc_rs::kx_group::SECP384R1),
+    ("P-256", aws_lc_rs::kx_group::SECP256R1),
+    ("P-384", aws_lc_rs::kx_group::SECP384R1),
+    ("secp256r1", aws_lc_rs::kx_group::SECP256R1),
+];
+
+fn groups(wanted: &[String]) -> Result<Vec<&'static dyn SupportedKxGroup>, TlsPolicyError> {
+    if wanted.is_empty() || wanted == ["auto"] {
+        return Ok(GROUPS.iter().take(4).map(|(_, group)| *group).collect());
+    }
+    let find = |name: &String| {
+        let group = GROUPS.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+        group.map(|(_, group)| *group).ok_or_else(|| TlsPolicyError::Group(name.clone()))
+    };
+    wanted.iter().map(find).collect()
+}
+
+fn group_names() -> String {
+    GROUPS.iter().take(4).map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn policy(change: impl FnOnce(&mut Settings)) -> Result<TlsPolicy, TlsPolicyError> {
+        let mut settings = Settings::default();
+        change(&mut settings);
+        TlsPolicy::new(&settings, &Tickets::new(Duration::from_secs(60)).unwrap())
+    }
+
+    #[test]
+    fn defaults_prefer_the_post_quantum_group_and_aes_128() {
+        let policy = policy(|_| {}).unwrap();
+        let provider = policy.base.crypto_provider();
+        assert_eq!(provider.kx_groups[0].name(), rustls::NamedGroup::X25519MLKEM768);
+        assert_eq!(provider.cipher_suites[0].suite(), CipherSuite::TLS13_AES_128_GCM_SHA256);
+        assert!(policy.base.ticketer.enabled());
+        assert_eq!(policy.base.max_early_data_size, 0);
+    }
+
+    #[test]
+    fn every_suite_of_tls_1_2_can_be_asked_for_by_its_openssl_name() {
+        for name in [
+            "ECDHE-ECDSA-AES128-GCM-SHA256",
+            "ECDHE-RSA-AES128-GCM-SHA256",
+            "ECDHE-ECDSA-AES256-GCM-SHA384",
+            "ECDHE-RSA-AES256-GCM-SHA384",
+            "ECDHE-ECDSA-CHACHA20-POLY1305",
+            "ECDHE-RSA-CHACHA20-POLY1305",
+        ] {
+            let policy = policy(|s| s.ssl_ciphers = vec![name.into()]).unwrap();
+            let suites = &policy.base.crypto_provider().cipher_suites;
+            assert_eq!(suites.iter().filter(|suite| suite.tls13().is_none()).count(), 1, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_the_library_lacks_is_refused_by_name() {
+        let cipher = policy(|s| s.ssl_ciphers = vec!["AES128-SHA".into()]).err().unwrap();
+        assert!(cipher.to_string().contains("AES128-SHA is not available"), "{cipher}");
+        assert!(cipher.to_string().contains("ECDHE-RSA-CHACHA20-POLY1305"), "{cipher}");
+        let group = policy(|s| s.ssl_ecdh_curve = vec!["sect571r1".into()]).err().unwrap();
+        assert_eq!(group, TlsPolicyError::Group("sect571r1".into()));
+        assert_eq!(policy(|s| s.ssl_protocols.clear()).err(), Some(TlsPolicyError::NoVersion));
+    }
+
+    #[test]
+    fn groups_keep_the_order_asked_for() {
+        let policy = policy(|s| s.ssl_ecdh_curve = vec!["P-384".into(), "x25519".into()]).unwrap();
+        let names: Vec<_> = policy.base.crypto_provider().kx_groups.iter().map(|g| g.name()).collect();
+        assert_eq!(names, [rustls::NamedGroup::secp384r1, rustls::NamedGroup::X25519]);
+    }
+}

@@ -1,0 +1,7 @@
+//! Sockets: listening, accepting, the PROXY protocol, streams and draining. The only place with `unsafe`.
+
+pub mod drain;
+pub mod handshakes;
+pub mod listen;
+pub mod relay;
+pub mod stream;

@@ -1,0 +1,106 @@
+//! Gathers what HTTP/2 writes while its connection is polled, and sends it in one piece afterwards.
+//!
+//! The h2 crate writes and flushes each DATA frame of 256 bytes or more by itself: a TLS record and a system
+//! call for every response. Under load seven responses fit one write.
+
+use std::cell::RefCell;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::net::stream::Stream;
+
+/// As much as a TLS record holds.
+const ROOM: usize = 16 * 1024;
+/// Larger pieces go straight through when nothing is gathered: copying them would gain nothing.
+const LARGE: usize = 8 * 1024;
+
+/// The stream as the HTTP/2 connection sees it. Clones are the same stream.
+#[derive(Clone)]
+pub struct Cork(Rc<RefCell<Corked>>);
+
+struct Corked {
+    stream: Stream,
+    gathered: Vec<u8>,
+    sent: usize,
+}
+
+impl Cork {
+    pub fn new(stream: Stream) -> Self {
+        Self(Rc::new(RefCell::new(Corked { stream, gathered: Vec::new(), sent: 0 })))
+    }
+
+    /// Sends what has gathered. To be called whenever the connection has been polled.
+    pub fn poll_drain(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let corked = &mut *self.0.borrow_mut();
+        ready!(corked.poll_send(cx))?;
+        Pin::new(&mut corked.stream).poll_flush(cx)
+    }
+}
+
+impl Corked {
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while let Some(rest @ [_, ..]) = self.gathered.get(self.sent..) {
+            match ready!(Pin::new(&mut self.stream).poll_write(cx, rest))? {
+                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                n => self.sent += n,
+            }
+        }
+        self.gathered.clear();
+        self.sent = 0;
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_gather(&mut self, cx: &mut Context<'_>, parts: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let length: usize = parts.iter().map(|part| part.len()).sum();
+        if self.gathered.len() + length > ROOM {
+            ready!(self.poll_send(cx))?;
+        }
+        if self.gathered.is_empty() && length >= LARGE {
+            return Pin::new(&mut self.stream).poll_write_vectored(cx, parts);
+        }
+        let before = self.gathered.len();
+        for part in parts {
+            let room = ROOM.saturating_sub(self.gathered.len()).min(part.len());
+            self.gathered.extend_from_slice(part.get(..room).unwrap_or_default());
+        }
+        Poll::Ready(Ok(self.gathered.len() - before))
+    }
+}
+
+impl AsyncRead for Cork {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0.borrow_mut().stream).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Cork {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.0.borrow_mut().poll_gather(cx, &[IoSlice::new(buf)])
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.0.borrow_mut().poll_gather(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    /// Nothing: [`poll_drain`](Cork::poll_drain) does it, once for all.
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_drain(cx))?;
+        Pin::new(&mut self.0.borrow_mut().stream).poll_shutdown(cx)
+    }
+}

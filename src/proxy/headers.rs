@@ -1,0 +1,185 @@
+//! Header fields on their way through: what concerns only one connection goes, what tells the backend about
+//! the client is set from the connection, never taken from the client unless its address is trusted.
+
+use std::net::IpAddr;
+
+use http::header::{CONNECTION, HOST, TE, TRANSFER_ENCODING, UPGRADE};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use ipnet::IpNet;
+
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+const PROXY: HeaderName = HeaderName::from_static("proxy");
+const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
+pub const FORWARDED: HeaderName = HeaderName::from_static("forwarded");
+pub const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+pub const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+pub const X_FORWARDED_PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
+pub const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+pub const X_FORWARDED_SCHEME: HeaderName = HeaderName::from_static("x-forwarded-scheme");
+pub const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
+pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+pub const X_SCHEME: HeaderName = HeaderName::from_static("x-scheme");
+
+/// Fields that the gateway itself sets, which no other spelling may imitate.
+const MANAGED: [&str; 10] = [
+    "x-forwarded-for", "x-forwarded-host", "x-forwarded-port", "x-forwarded-proto", "x-forwarded-scheme",
+    "x-real-ip", "x-request-id", "x-scheme", "forwarded", "host",
+];
+
+/// Removes from a request what is meant for the connection to the gateway (RFC 9110, section 7.6.1): the fields
+/// that `Connection` lists first, then those that never go further. Returns the protocol of a wanted upgrade.
+pub fn strip_request(headers: &mut HeaderMap, underscores: bool) -> Option<HeaderValue> {
+    let upgrade = wanted_upgrade(headers);
+    let trailers = headers.get(TE).is_some_and(|te| has_token(te, "trailers"));
+    strip_connection(headers);
+    for name in [TE, PROXY, HTTP2_SETTINGS] {
+        headers.remove(name);
+    }
+    if trailers {
+        headers.insert(TE, HeaderValue::from_static("trailers"));
+    }
+    strip_aliases(headers, underscores);
+    upgrade
+}
+
+/// Removes from a response what is meant for the connection to the backend.
+pub fn strip_response(headers: &mut HeaderMap) {
+    strip_connection(headers);
+}
+
+fn strip_connection(headers: &mut HeaderMap) {
+    if headers.contains_key(CONNECTION) {
+        let listed: Vec<HeaderName> = headers
+            .get_all(CONNECTION)
+            .iter()
+            .filter_map(|value| value.to_str().ok())
+            .flat_map(|value| value.split(','))
+            .filter_map(|name| HeaderName::from_bytes(name.trim().as_bytes()).ok())
+            .filter(|name| *name != HOST)
+            .collect();
+        for name in listed {
+            headers.remove(name);
+        }
+        headers.remove(CONNECTION);
+    }
+    for name in [KEEP_ALIVE, PROXY_CONNECTION, TRANSFER_ENCODING, UPGRADE] {
+        headers.remove(name);
+    }
+}
+
+/// The protocol to change to, where `Connection: upgrade` says so. HTTP/2 in the clear is not one: it would
+/// open a second way past every rule of the first.
+fn wanted_upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
+    let protocol = headers.get(UPGRADE)?;
+    let listed = headers.get_all(CONNECTION).iter().any(|value| has_token(value, "upgrade"));
+    (listed && !has_token(protocol, "h2c")).then(|| protocol.clone())
+}
+
+fn has_token(value: &HeaderValue, token: &str) -> bool {
+    value.as_bytes().split(|b| *b == b',').any(|part| part.trim_ascii().eq_ignore_ascii_case(token.as_bytes()))
+}
+
+/// Backends that turn fields into variables cannot tell `x_real_ip` and `x.real.ip` from `x-real-ip`.
+fn strip_aliases(headers: &mut HeaderMap, underscores: bool) {
+    let odd = |name: &&HeaderName| name.as_str().bytes().any(|b| b == b'_' || b == b'.');
+    if !headers.keys().any(|name| odd(&name)) {
+        return;
+    }
+    let is_alias = |name: &HeaderName| {
+        let dashed = name.as_str().replace(['_', '.'], "-");
+        MANAGED.contains(&dashed.as_str()) || (!underscores && name.as_str().contains('_'))
+    };
+    let aliases: Vec<_> = headers.keys().filter(odd).filter(|name| is_alias(name)).cloned().collect();
+    for name in aliases {
+        headers.remove(name);
+    }
+}
+
+/// What the backend is told about the client.
+pub struct Forwarded<'a> {
+    /// The peer's address as text.
+    pub peer: &'a HeaderValue,
+    pub scheme: &'static str,
+    pub port: &'a HeaderValue,
+    /// As the client wrote it.
+    pub host: Option<HeaderValue>,
+    pub request_id: HeaderValue,
+}
+
+/// Sets the fields; whatever the client had sent under their names is gone.
+pub fn set_forwarded(headers: &mut HeaderMap, forwarded: Forwarded<'_>) {
+    let scheme = HeaderValue::from_static(forwarded.scheme);
+    headers.remove(FORWARDED);
+    headers.insert(X_REQUEST_ID, forwarded.request_id);
+    headers.insert(X_REAL_IP, forwarded.peer.clone());
+    headers.insert(X_FORWARDED_FOR, forwarded.peer.clone());
+    match forwarded.host {
+        Some(host) => drop(headers.insert(X_FORWARDED_HOST, host)),
+        None => drop(headers.remove(X_FORWARDED_HOST)),
+    }
+    headers.insert(X_FORWARDED_PORT, forwarded.port.clone());
+    headers.insert(X_FORWARDED_PROTO, scheme.clone());
+    headers.insert(X_FORWARDED_SCHEME, scheme.clone());
+    headers.insert(X_SCHEME, scheme);
+}
+
+/// What a trusted peer says about the client it stands for, where `use-forwarded-headers` is on.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Claimed {
+    pub client: Option<IpAddr>,
+    pub https: Option<bool>,
+    pub host: Option<HeaderValue>,
+    pub port: Option<HeaderValue>,
+    pub request_id: Option<HeaderValue>,
+    /// X-Forwarded-For as it came in.
+    pub chain: Option<HeaderValue>,
+}
+
+/// Reads the claims of a peer that is one of `trusted`.
+pub fn claims(headers: &HeaderMap, trusted: &[IpNet]) -> Claimed {
+    let first = |name: HeaderName| -> Option<HeaderValue> {
+        let value = headers.get(name)?.to_str().ok()?;
+        HeaderValue::from_str(value.split(',').next()?.trim()).ok().filter(|value| !value.is_empty())
+    };
+    let chain: Vec<&str> =
+        headers.get_all(X_FORWARDED_FOR).iter().filter_map(|value| value.to_str().ok()).collect();
+    Claimed {
+        client: client_of(&chain, trusted),
+        https: first(X_FORWARDED_PROTO).map(|proto| proto.as_bytes().eq_ignore_ascii_case(b"https")),
+        host: first(X_FORWARDED_HOST),
+        port: first(X_FORWARDED_PORT).filter(|port| port.as_bytes().iter().all(u8::is_ascii_digit)),
+        request_id: headers.get(X_REQUEST_ID).cloned(),
+        chain: HeaderValue::from_str(&chain.join(", ")).ok().filter(|chain| !chain.is_empty()),
+    }
+}
+
+/// The rightmost address that no trusted peer vouches for being a proxy; what stands left of it anyone may
+/// have written. An entry that is no address ends the walk: the one to its right is all that is known.
+fn client_of(chain: &[&str], trusted: &[IpNet]) -> Option<IpAddr> {
+    let mut client = None;
+    for entry in chain.iter().rev().flat_map(|line| line.rsplit(',')) {
+        let Some(address) = parse_address(entry.trim()) else { break };
+        client = Some(address);
+        if !is_trusted(address, trusted) {
+            break;
+        }
+    }
+    client
+}
+
+/// An address with or without brackets and port; an IPv4 address in IPv6 is the IPv4 address.
+fn parse_address(text: &str) -> Option<IpAddr> {
+    let bare = text.strip_prefix('[').and_then(|rest| rest.split_once(']')).map(|(address, _)| address);
+    let address = bare.unwrap_or(text).parse().ok();
+    let address = address.or_else(|| text.parse::<std::net::SocketAddr>().ok().map(|socket| socket.ip()))?;
+    Some(address.to_canonical())
+}
+
+pub fn is_trusted(address: IpAddr, trusted: &[IpNet]) -> bool {
+    let address = address.to_canonical();
+    trusted.iter().any(|network| network.contains(&address))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,75 @@
+use http::HeaderMap;
+
+use super::*;
+
+fn headers(fields: &[(&str, &str)]) -> HeaderMap {
+    let mut map = HeaderMap::new();
+    for (name, value) in fields {
+        map.append(HeaderName::from_bytes(name.as_bytes()).unwrap(), HeaderValue::from_str(value).unwrap());
+    }
+    map
+}
+
+fn names(map: &HeaderMap) -> Vec<&str> {
+    let mut names: Vec<_> = map.keys().map(HeaderName::as_str).collect();
+    names.sort_unstable();
+    names
+}
+
+#[test]
+fn what_concerns_one_connection_goes_no_further() {
+    let mut map = headers(&[
+        ("Host", "a"),
+        ("Connection", "close, X-Secret, Host"),
+        ("Keep-Alive", "5"),
+        ("Proxy-Connection", "x"),
+        ("Proxy", "http://evil"),
+        ("X-Secret", "1"),
+        ("TE", "gzip, trailers"),
+        ("Accept", "*/*"),
+    ]);
+    assert_eq!(strip_request(&mut map, false), None);
+    assert_eq!(names(&map), ["accept", "host", "te"]);
+    assert_eq!(map[TE], "trailers");
+}
+
+#[test]
+fn an_upgrade_needs_both_fields_and_is_never_h2c() {
+    let websocket = [("Connection", "keep-alive, Upgrade"), ("Upgrade", "websocket")];
+    assert_eq!(strip_request(&mut headers(&websocket), false), Some(HeaderValue::from_static("websocket")));
+    assert_eq!(strip_request(&mut headers(&[("Upgrade", "websocket")]), false), None);
+    let h2c = [("Connection", "Upgrade, HTTP2-Settings"), ("Upgrade", "h2c"), ("HTTP2-Settings", "x")];
+    let mut map = headers(&h2c);
+    assert_eq!(strip_request(&mut map, false), None);
+    assert!(map.is_empty());
+}
+
+#[test]
+fn other_spellings_of_managed_fields_are_dropped() {
+    let fields = [("x_forwarded_for", "1"), ("X.Real.IP", "1"), ("my_field", "1"), ("my.field", "1")];
+    let mut map = headers(&fields);
+    strip_request(&mut map, false);
+    assert_eq!(names(&map), ["my.field"]);
+    let mut map = headers(&fields);
+    strip_request(&mut map, true);
+    assert_eq!(names(&map), ["my.field", "my_field"]);
+}
+
+#[test]
+fn the_client_is_the_rightmost_that_is_not_trusted() {
+    let trusted: Vec<IpNet> = vec!["10.0.0.0/8".parse().unwrap(), "2001:db8::/32".parse().unwrap()];
+    for (chain, client) in [
+        (&["1.2.3.4"][..], Some("1.2.3.4")),
+        (&["6.6.6.6, 1.2.3.4, 10.0.0.1"], Some("1.2.3.4")),
+        (&["6.6.6.6", "1.2.3.4, 10.0.0.1"], Some("1.2.3.4")),
+        (&["1.2.3.4, junk, 10.0.0.1"], Some("10.0.0.1")),
+        (&["1.2.3.4, junk"], None),
+        (&["[2001:db8::1]:80"], Some("2001:db8::1")),
+        (&["6.6.6.6, ::ffff:10.0.0.1"], Some("6.6.6.6")),
+        (&["1.2.3.4:5678"], Some("1.2.3.4")),
+        (&[""], None),
+        (&[], None),
+    ] {
+        assert_eq!(client_of(chain, &trusted), client.map(|ip| ip.parse().unwrap()), "{chain:?}");
+    }
+}

@@ -1,0 +1,281 @@
+//! HTTP/1 with a client: one request at a time, read strictly, answered, until one side has enough.
+//!
+//! A server of our own, because strictness and speed both need one: hyper resolves ambiguous framing where a
+//! gateway must refuse it, and its timers cost a system call a request (`docs/adr/0004-http1-server.md`). All
+//! of a connection runs in one task without locks; deadlines are coarse and shared.
+
+mod chunked;
+mod connection;
+mod head;
+mod respond;
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+
+use http::header::TE;
+use http::{Request, Response};
+
+use crate::net::drain::DrainWatch;
+use crate::net::stream::Stream;
+use crate::proxy::body::Body;
+use crate::proxy::deadlines::{Deadline, Deadlines};
+use crate::proxy::upstream::http1::Upgraded;
+pub use connection::{RequestBody, RequestBodyError};
+use connection::Connection;
+pub use head::HeadLimits;
+use head::{Head, HeadError, take_head};
+use respond::{Exchange, respond};
+
+/// A request body that nobody read is read and dropped up to this size, so that the connection can go on.
+const DISCARD: usize = 256 * 1024;
+/// How long a client may go on sending after an answer that ends the connection.
+const LINGER: Duration = Duration::from_secs(2);
+/// A client that sends ahead is not read further than this while its request is being served.
+const READ_AHEAD: usize = 16 * 1024;
+
+/// How long clients may take, and how much they may send, as the settings say at the time of each request.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    pub head: HeadLimits,
+    /// From the first byte of a head to its last.
+    pub header_timeout: Duration,
+    /// Between two requests; zero ends the connection after each.
+    pub keep_alive: Duration,
+    /// Longest pause between two reads of a body or two writes of a response.
+    pub body_timeout: Duration,
+}
+
+/// What the server needs of the gateway.
+pub trait Service {
+    /// Answers one request.
+    fn call(&self, request: Request<Body>) -> impl Future<Output = Response<Body>>;
+
+    /// Answers a head that could not be read.
+    fn refuse(&self, error: HeadRefusal) -> Response<Body>;
+
+    /// The limits for the next request.
+    fn limits(&self) -> Limits;
+
+    /// Takes over a connection whose protocol changed.
+    fn upgraded(&self, client: Stream, read_ahead: bytes::BytesMut, backend: Upgraded) -> impl Future<Output = ()>;
+}
+
+/// A head that could not be read, for the answer and the log.
+pub type HeadRefusal = HeadError;
+
+/// Serves one connection until it ends.
+pub async fn serve(stream: Stream, service: &impl Service, deadlines: &Deadlines, mut drain: DrainWatch) {
+    let connection = Connection::new(stream, deadlines);
+    let mut deadline = deadlines.deadline(Duration::ZERO);
+    let mut first = true;
+    loop {
+        let limits = service.limits();
+        let head = match next_head(&connection, &limits, first, &mut deadline, &mut drain).await {
+            Ok(Some(head)) => head,
+            Ok(None) => break,
+            Err(error) => {
+                refuse(&connection, service.refuse(error), &limits, deadlines).await;
+                linger(&connection, deadlines).await;
+                break;
+            }
+        };
+        first = false;
+        match exchange(&connection, head, service, &limits, deadlines, &drain).await {
+            Next::Request => {}
+            Next::Linger => {
+                linger(&connection, deadlines).await;
+                break;
+            }
+            Next::Close => break,
+            // Without a goodbye: the client must see that the answer is cut off.
+            Next::Abort => return,
+            Next::Upgrade(backend) => {
+                if let Some((stream, read_ahead)) = connection.into_parts() {
+                    service.upgraded(stream, read_ahead, *backend).await;
+                }
+                return;
+            }
+        }
+    }
+    // The client may be gone; then there is no one to say goodbye to.
+    let _ = deadlines.timeout(LINGER, connection.shutdown()).await;
+}
+
+/// What follows an exchange.
+enum Next {
+    Request,
+    Close,
+    /// Close, but let the client finish sending first, or it may lose the answer.
+    Linger,
+    Abort,
+    Upgrade(Box<Upgraded>),
+}
+
+/// Waits for a head. `None` where the connection should end without an answer.
+async fn next_head(
+    connection: &Rc<Connection>,
+    limits: &Limits,
+    first: bool,
+    deadline: &mut Deadline,
+    drain: &mut DrainWatch,
+) -> Result<Option<Head>, HeadError> {
+    let mut scanned = 0;
+    let mut started = connection.with_input(|input| !input.is_empty());
+    deadline.reset(if started || first { limits.header_timeout } else { limits.keep_alive });
+    loop {
+        if let Some(head) = connection.with_input(|input| take_head(input, &mut scanned, limits.head))? {
+            return Ok(Some(head));
+        }
+        let read = poll_fn(|cx| match connection.poll_read_head(cx) {
+            Poll::Ready(read) => Poll::Ready(Some(read)),
+            Poll::Pending if deadline.poll_passed(cx).is_ready() => Poll::Ready(None),
+            // One that is in the middle of a head is let finish.
+            Poll::Pending if !started && drain.poll_started(cx).is_ready() => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        });
+        match read.await {
+            Some(Ok(n)) if n > 0 => {}
+            _ => return Ok(None),
+        }
+        if !started {
+            started = true;
+            deadline.reset(limits.header_timeout);
+        }
+    }
+}
+
+/// One request and its answer.
+async fn exchange(
+    connection: &Rc<Connection>,
+    head: Head,
+    service: &impl Service,
+    limits: &Limits,
+    deadlines: &Deadlines,
+    drain: &DrainWatch,
+) -> Next {
+    connection.expect_body(head.framing, head.expect_continue, limits.body_timeout);
+    let keep_alive = head.keep_alive && !limits.keep_alive.is_zero();
+    let trailers = head.headers.get(TE).is_some_and(|te| te.as_bytes().eq_ignore_ascii_case(b"trailers"));
+    let mut exchange = Exchange { method: head.method.clone(), version: head.version, keep_alive, trailers };
+    let upgrade = head.upgrade;
+
+    let Some(response) = call(connection, request(connection, head), service).await else {
+        return Next::Abort;
+    };
+    // A body that was not read must not be taken for the next request.
+    let whole = connection.is_body_read() || discard_later(connection);
+    exchange.keep_alive &= whole && !drain.started();
+    let (parts, mut body) = response.into_parts();
+    let upgraded = match &mut body {
+        Body::Upgraded(_) if upgrade => match std::mem::take(&mut body) {
+            Body::Upgraded(backend) => Some(backend),
+            _ => None,
+        },
+        _ => None,
+    };
+    match respond(connection, &exchange, (parts, body), deadlines, limits.body_timeout).await {
+        Err(_) => Next::Abort,
+        Ok(_) if upgraded.is_some() => upgraded.map_or(Next::Close, Next::Upgrade),
+        Ok(true) if connection.is_body_read() || discard(connection).await => Next::Request,
+        Ok(_) if connection.is_body_read() => Next::Close,
+        Ok(_) => Next::Linger,
+    }
+}
+
+fn request(connection: &Rc<Connection>, head: Head) -> Request<Body> {
+    let body = match connection.is_body_read() {
+        true => Body::Empty,
+        false => Body::Http1(connection.request_body()),
+    };
+    let mut request = Request::new(body);
+    *request.method_mut() = head.method;
+    *request.uri_mut() = head.target;
+    *request.version_mut() = head.version;
+    *request.headers_mut() = head.headers;
+    request
+}
+
+/// Runs the service and watches the client meanwhile: `None` when it has gone, so that its request is dropped
+/// and the backend need not finish it.
+async fn call(
+    connection: &Rc<Connection>,
+    request: Request<Body>,
+    service: &impl Service,
+) -> Option<Response<Body>> {
+    let mut call = pin!(service.call(request));
+    poll_fn(|cx| {
+        if let Poll::Ready(response) = call.as_mut().poll(cx) {
+            return Poll::Ready(Some(response));
+        }
+        let waiting = connection.is_body_read() && connection.with_input(|input| input.len() < READ_AHEAD);
+        while waiting {
+            match connection.poll_read_head(cx) {
+                Poll::Ready(Ok(n)) if n > 0 => {
+                    if connection.with_input(|input| input.len() >= READ_AHEAD) {
+                        break;
+                    }
+                }
+                Poll::Ready(_) => return Poll::Ready(None),
+                Poll::Pending => break,
+            }
+        }
+        Poll::Pending
+    })
+    .await
+}
+
+/// Whether what is left of a request body is little enough, and on its way, to be read and dropped.
+fn discard_later(connection: &Rc<Connection>) -> bool {
+    let left = http_body::SizeHint::upper(&connection.request_body().size_hint());
+    !connection.is_continue_owed() && left.is_none_or(|left| left <= DISCARD as u64)
+}
+
+/// Reads and drops the rest of a request body; `false` where it is too long or broken.
+async fn discard(connection: &Rc<Connection>) -> bool {
+    let mut dropped = 0;
+    while !connection.is_body_read() {
+        match poll_fn(|cx| connection.poll_body(cx)).await {
+            Some(Ok(frame)) => dropped += frame.data_ref().map_or(0, |data| data.len()),
+            Some(Err(_)) => return false,
+            None => return true,
+        }
+        if dropped > DISCARD {
+            return false;
+        }
+    }
+    true
+}
+
+async fn refuse(connection: &Rc<Connection>, response: Response<Body>, limits: &Limits, deadlines: &Deadlines) {
+    let exchange = Exchange {
+        method: http::Method::GET,
+        version: http::Version::HTTP_11,
+        keep_alive: false,
+        trailers: false,
+    };
+    // The connection ends either way.
+    let _ = respond(connection, &exchange, response.into_parts(), deadlines, limits.body_timeout).await;
+}
+
+/// Lets a client that is still sending see the answer: closing at once would make the kernel reset the
+/// connection and the client drop what it has not read (RFC 9112, section 9.6).
+async fn linger(connection: &Rc<Connection>, deadlines: &Deadlines) {
+    let rest = async {
+        connection.shutdown().await?;
+        for _ in 0..64 {
+            if poll_fn(|cx| connection.poll_read(cx, 16 * 1024)).await? == 0 {
+                break;
+            }
+            connection.with_input(|input| input.clear());
+        }
+        io::Result::Ok(())
+    };
+    let _ = deadlines.timeout(LINGER, rest).await;
+}
+
+#[cfg(test)]
+mod tests;

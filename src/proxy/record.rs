@@ -1,0 +1,142 @@
+//! What is kept of a request until its response is over: then it is counted and logged, however it ended.
+
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use http::header::USER_AGENT;
+use http::{HeaderValue, Method, Request, StatusCode, Uri, Version};
+
+use super::worker::Worker;
+use crate::snapshot::clusters::Endpoint;
+use crate::snapshot::hosts::Route;
+use crate::telemetry::access_log::Entry;
+use crate::telemetry::route_stats::Observation;
+
+/// One request. Counts and logs it when dropped.
+pub struct Record {
+    worker: Rc<Worker>,
+    started: Instant,
+    method: Method,
+    pub status: StatusCode,
+    pub route: Option<Arc<Route>>,
+    pub upstream: Option<Duration>,
+    pub received: u64,
+    pub sent: u64,
+    log: Option<Box<Logged>>,
+}
+
+/// What only the access log wants.
+struct Logged {
+    client: IpAddr,
+    tls: bool,
+    version: Version,
+    host: String,
+    target: Uri,
+    user_agent: Option<HeaderValue>,
+    request_id: Option<HeaderValue>,
+    reason: &'static str,
+    endpoint: Option<Arc<Endpoint>>,
+}
+
+impl Record {
+    /// Begins with the head of a request.
+    pub fn new<B>(worker: &Rc<Worker>, request: &Request<B>, client: IpAddr, tls: bool) -> Self {
+        let log = worker.is_access_logged().then(|| {
+            Box::new(Logged {
+                client,
+                tls,
+                version: request.version(),
+                host: String::new(),
+                target: request.uri().clone(),
+                user_agent: request.headers().get(USER_AGENT).cloned(),
+                request_id: None,
+                reason: "",
+                endpoint: None,
+            })
+        });
+        Self {
+            worker: worker.clone(),
+            started: Instant::now(),
+            method: request.method().clone(),
+            // What a client that leaves before there is a response is counted as.
+            status: StatusCode::from_u16(499).unwrap_or(StatusCode::BAD_REQUEST),
+            route: None,
+            upstream: None,
+            received: 0,
+            sent: 0,
+            log,
+        }
+    }
+
+    pub fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// The host, in canonical form.
+    pub fn set_host(&mut self, host: &str) {
+        if let Some(log) = &mut self.log {
+            host.clone_into(&mut log.host);
+        }
+    }
+
+    /// The client behind a trusted peer.
+    pub fn set_client(&mut self, client: IpAddr) {
+        if let Some(log) = &mut self.log {
+            log.client = client;
+        }
+    }
+
+    pub fn set_request_id(&mut self, id: &HeaderValue) {
+        if let Some(log) = &mut self.log {
+            log.request_id = Some(id.clone());
+        }
+    }
+
+    /// Why the answer is one of our own.
+    pub fn set_reason(&mut self, reason: &'static str) {
+        if let Some(log) = &mut self.log {
+            log.reason = reason;
+        }
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        let duration = self.started.elapsed();
+        let stats = self.route.as_ref().map_or(&self.worker.stats.unrouted, |route| &route.stats);
+        stats.observe(&Observation {
+            method: &self.method,
+            status: self.status,
+            duration,
+            upstream: self.upstream,
+            received: self.received,
+            sent: self.sent,
+        });
+        if let Some(log) = &self.log {
+            let text = |value: &Option<HeaderValue>| {
+                value.as_ref().map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()).unwrap_or_default()
+            };
+            let ingress = self.route.as_ref().map(|route| route.ingress.to_string()).unwrap_or_default();
+            let upstream = log.endpoint.as_ref().map(ToString::to_string).unwrap_or_default();
+            let path = log.target.path_and_query().map_or("", |path| path.as_str());
+            self.worker.log(&Entry {
+                client: log.client,
+                method: &self.method,
+                host: &log.host,
+                path,
+                protocol: log.version,
+                tls: log.tls,
+                status: self.status,
+                bytes: self.sent,
+                duration,
+                ingress: &ingress,
+                upstream: &upstream,
+                request_id: &text(&log.request_id),
+                reason: log.reason,
+                user_agent: &text(&log.user_agent),
+            });
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! What the values of settings must be beyond their type: ranges, and what goes together.
+//!
+//! `load` runs it over the merged settings, so no `Settings` that anyone else sees breaks one of these rules.
+
+use std::time::Duration;
+
+use super::Settings;
+
+/// A rule that is broken: the key it is about, and what it should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Broken {
+    pub key: &'static str,
+    pub reason: &'static str,
+}
+
+/// Every rule that `settings` break.
+pub(super) fn broken_rules(settings: &Settings) -> Vec<Broken> {
+    let s = settings;
+    let mut broken = Vec::new();
+    let mut rule = |key, holds: bool, reason| {
+        if !holds {
+            broken.push(Broken { key, reason });
+        }
+    };
+
+    for (key, count) in [
+        ("max-handshakes", s.max_handshakes),
+        ("max-connections", s.max_connections),
+        ("ocsp-concurrency", s.ocsp_concurrency),
+        ("client-max-header-count", s.client_max_header_count),
+        ("http2-max-concurrent-streams", s.http2_max_concurrent_streams as usize),
+    ] {
+        rule(key, count > 0, "must be at least 1");
+    }
+    for (key, time) in [
+        ("restart-timeout", s.restart_timeout),
+        ("ssl-session-timeout", s.ssl_session_timeout),
+        ("tls-handshake-timeout", s.tls_handshake_timeout),
+        ("ocsp-timeout", s.ocsp_timeout),
+        ("client-header-timeout", s.client_header_timeout),
+        ("client-body-timeout", s.client_body_timeout),
+        ("proxy-protocol-header-timeout", s.proxy_protocol_header_timeout),
+        ("proxy-connect-timeout", s.proxy_connect_timeout),
+        ("proxy-read-timeout", s.proxy_read_timeout),
+        ("proxy-send-timeout", s.proxy_send_timeout),
+    ] {
+        rule(key, time > Duration::ZERO, "must be longer than 0");
+    }
+    for (key, name) in [
+        ("ingress-class", &s.ingress_class),
+        ("controller-class", &s.controller_class),
+        ("pem-namespace", &s.pem_namespace),
+        ("annotations-prefix", &s.annotations_prefix),
+    ] {
+        rule(key, !name.contains(char::is_whitespace), "must be one word");
+    }
+
+    rule("annotations-prefix", !s.annotations_prefix.contains('/'), "must not contain a slash");
+    rule("workers", s.workers <= MAX_WORKERS, "must be at most 1024");
+    rule("client-max-header-bytes", s.client_max_header_bytes >= 4096, "must be at least 4k");
+    rule(
+        "http-redirect-code",
+        matches!(s.http_redirect_code, 301 | 302 | 303 | 307 | 308),
+        "must be 301, 302, 303, 307 or 308",
+    );
+    rule("ssl-protocols", !s.ssl_protocols.is_empty(), "must name at least one version");
+    rule("bind-address", !s.bind_address.is_empty(), "must name at least one address");
+    rule(
+        "no-tls-redirect-locations",
+        s.no_tls_redirect_locations.iter().all(|path| path.starts_with('/')),
+        "must be paths that start with a slash",
+    );
+    if let Some(proxy) = &s.ocsp_proxy {
+        rule("ocsp-proxy", proxy.starts_with("http://"), "must start with http://");
+        // What is in settings is shown in diffs, logs and on the admin port.
+        rule("ocsp-proxy", !proxy.contains('@'), "must not carry a user or password");
+    }
+    let overrides = || s.ocsp_responder_overrides.iter().flat_map(|(from, to)| [from, to]);
+    rule(
+        "ocsp-responder-overrides",
+        overrides().all(|url| url.starts_with("http://") || url.starts_with("https://")),
+        "must be pairs of URLs",
+    );
+    rule(
+        "ocsp-responder-overrides",
+        !overrides().any(|url| url.contains('@')),
+        "must not carry a user or password",
+    );
+    if let Some(namespace) = &s.watch_namespace {
+        rule("watch-namespace", !namespace.contains([',', '/', ' ']), "must be one namespace");
+    }
+
+    let ports = [("https-port", s.https_port, s.http_port), ("admin-port", s.admin_port, s.http_port)];
+    for (key, port, other) in ports {
+        rule(key, port == 0 || port != other, "must differ from http-port");
+    }
+    rule("admin-port", s.admin_port == 0 || s.admin_port != s.https_port, "must differ from https-port");
+    broken
+}
+
+/// Combinations that are valid and hardly meant, as a key and what to do about it.
+pub(super) fn doubts(settings: &Settings) -> Vec<Broken> {
+    let mut doubts = Vec::new();
+    if settings.use_forwarded_headers && settings.proxy_real_ip_cidr.is_empty() {
+        doubts.push(Broken {
+            key: "use-forwarded-headers",
+            reason: "has no effect while `proxy-real-ip-cidr` is empty: no peer is trusted",
+        });
+    }
+    if settings.proxy_real_ip_cidr.iter().any(|network| network.prefix_len() == 0) {
+        doubts.push(Broken {
+            key: "proxy-real-ip-cidr",
+            reason: "trusts every peer: any client can claim any address",
+        });
+    }
+    doubts
+}
+
+/// More threads than any machine has cores; a typing error rather than a wish.
+const MAX_WORKERS: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_break_no_rule_and_raise_no_doubt() {
+        assert_eq!(broken_rules(&Settings::default()), []);
+        assert_eq!(doubts(&Settings::default()), []);
+    }
+
+    #[test]
+    fn each_rule_names_its_key() {
+        let settings = Settings {
+            workers: 100_000,
+            max_handshakes: 0,
+            proxy_read_timeout: Duration::ZERO,
+            http_redirect_code: 200,
+            ssl_protocols: Vec::new(),
+            bind_address: Vec::new(),
+            https_port: 8080,
+            ocsp_proxy: Some("https://proxy".into()),
+            ingress_class: "two words".into(),
+            no_tls_redirect_locations: vec!["healthz".into()],
+            ..Settings::default()
+        };
+        let keys: Vec<_> = broken_rules(&settings).iter().map(|broken| broken.key).collect();
+        assert_eq!(
+            keys,
+            [
+                "max-handshakes",
+                "proxy-read-timeout",
+                "ingress-class",
+                "workers",
+                "http-redirect-code",
+                "ssl-protocols",
+                "bind-address",
+                "no-tls-redirect-locations",
+                "ocsp-proxy",
+                "https-port",
+            ]
+        );
+    }
+
+    #[test]
+    fn ports_chosen_by_the_system_may_all_be_zero() {
+        let settings = Settings { http_port: 0, https_port: 0, admin_port: 0, ..Settings::default() };
+        assert_eq!(broken_rules(&settings), []);
+    }
+
+    #[test]
+    fn trusting_everyone_is_doubted() {
+        let everyone = vec!["0.0.0.0/0".parse().unwrap()];
+        let settings = Settings { proxy_real_ip_cidr: everyone, ..Settings::default() };
+        assert_eq!(doubts(&settings)[0].key, "proxy-real-ip-cidr");
+    }
+}

@@ -1,0 +1,84 @@
+//! What one worker counts beside its routes. Each worker has its own, so that no two write to one cache line;
+//! a scrape adds them up.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::route_stats::RouteStats;
+
+/// A number that goes up.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    pub fn add_one(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A number that goes up and down.
+#[derive(Debug, Default)]
+pub struct Gauge(AtomicU64);
+
+impl Gauge {
+    /// One more, until the guard is dropped.
+    pub fn enter(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn leave(&self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Counters of one worker.
+#[derive(Debug, Default)]
+pub struct WorkerStats {
+    pub accepted: Counter,
+    /// Connections from clients that are open.
+    pub connections: Gauge,
+    /// Handshakes under way.
+    pub handshakes: Gauge,
+    pub handshakes_full: Counter,
+    pub handshakes_resumed: Counter,
+    pub handshakes_stapled: Counter,
+    pub handshakes_failed: HandshakeFailures,
+    /// Requests that no route was found for.
+    pub unrouted: RouteStats,
+    /// Connections and streams that ended in a panic; the worker goes on.
+    pub panics: Counter,
+    pub upstream_idle: Gauge,
+}
+
+/// Handshakes that came to nothing, by reason.
+#[derive(Debug, Default)]
+pub struct HandshakeFailures([Counter; Self::REASONS.len()]);
+
+impl HandshakeFailures {
+    /// The reasons there are; anything else counts as the last.
+    pub const REASONS: [&'static str; 6] =
+        ["closed", "not_tls", "timeout", "unrecognized_name", "crowded_out", "failed"];
+
+    pub fn count(&self, reason: &str) {
+        let index =
+            Self::REASONS.iter().position(|known| *known == reason).unwrap_or(Self::REASONS.len() - 1);
+        if let Some(counter) = self.0.get(index) {
+            counter.add_one();
+        }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        Self::REASONS.into_iter().zip(self.0.iter().map(Counter::get))
+    }
+}

@@ -1,0 +1,116 @@
+//! The TLS handshake of a client: read the ClientHello, decide, finish.
+//!
+//! The decision is one pure function of the snapshot and the ClientHello, so a hello that arrives in pieces,
+//! over TCP segments or TLS records, cannot change it. Nothing here waits for anything but the client; the
+//! deadline is the caller's.
+
+use std::io;
+use std::sync::Arc;
+
+use rustls::server::{Acceptor, ClientHello};
+use rustls::InvalidMessage;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio_rustls::LazyConfigAcceptor;
+
+use super::keys::ClientKeys;
+use super::policy::TlsPolicy;
+use crate::names::{HostName, canonical_host};
+use crate::snapshot::Snapshot;
+use crate::snapshot::certificates::Certificate;
+
+/// An encrypted connection from a client.
+pub type TlsStream = tokio_rustls::server::TlsStream<TcpStream>;
+
+/// A finished handshake.
+pub struct Accepted {
+    pub stream: TlsStream,
+    pub identity: ServedIdentity,
+    /// The client wants HTTP/2; else HTTP/1.1, chosen or by default.
+    pub http2: bool,
+}
+
+/// Who the gateway was in a handshake: what requests on this connection are held against.
+pub struct ServedIdentity {
+    /// The name the client asked for, canonical; `None` without SNI or with an address in it.
+    pub sni: Option<HostName>,
+    pub certificate: Arc<Certificate>,
+    /// No certificate is bound to the name: the default one was served.
+    pub default: bool,
+    pub policy: Arc<TlsPolicy>,
+}
+
+/// Why a handshake came to nothing. None of it is the gateway's fault.
+#[derive(Debug, thiserror::Error)]
+pub enum HandshakeError {
+    /// The connection ended or broke before there was a ClientHello: a health check, a scanner.
+    #[error("closed before a ClientHello: {0}")]
+    Closed(io::Error),
+    #[error("not TLS")]
+    NotTls,
+    #[error("the client's name is unknown here and ssl-reject-handshake is on")]
+    UnrecognizedName,
+    #[error("{0}")]
+    Failed(io::Error),
+}
+
+impl HandshakeError {
+    /// A word for metrics.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Closed(_) => "closed",
+            Self::NotTls => "not_tls",
+            Self::UnrecognizedName => "unrecognized_name",
+            Self::Failed(_) => "failed",
+        }
+    }
+}
+
+/// Takes a client through the handshake. `snapshot` is asked once, when the ClientHello is complete.
+pub async fn accept(
+    stream: TcpStream,
+    snapshot: impl FnOnce() -> Arc<Snapshot>,
+) -> Result<Accepted, HandshakeError> {
+    let mut start = LazyConfigAcceptor::new(Acceptor::default(), stream).await.map_err(hello_error)?;
+    let decision = decide(&snapshot(), &start.client_hello());
+    let Some(identity) = decision else {
+        refuse(&mut start.io).await;
+        return Err(HandshakeError::UnrecognizedName);
+    };
+    let config = identity.policy.for_certificate(identity.certificate.certified().clone());
+    let stream = start.into_stream(config).await.map_err(HandshakeError::Failed)?;
+    let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    Ok(Accepted { stream, identity, http2 })
+}
+
+/// Which certificate and policy a client gets; `None` refuses it.
+fn decide(snapshot: &Snapshot, hello: &ClientHello<'_>) -> Option<ServedIdentity> {
+    // rustls has no name for us where the client sent an address.
+    let sni = hello.server_name().and_then(|name| canonical_host(name).ok());
+    let bound = sni.as_deref().and_then(|name| snapshot.certificates.find(name));
+    let known = bound.is_some() || sni.as_deref().is_some_and(|name| snapshot.hosts.find_named(name).is_some());
+    if snapshot.settings.ssl_reject_handshake && !known {
+        return None;
+    }
+    let certificates = bound.unwrap_or(&snapshot.certificates.default);
+    let certificate = certificates.select(&ClientKeys::new(hello.signature_schemes())).clone();
+    let policy = snapshot.tls_policy(sni.as_deref()).clone();
+    let sni = sni.and_then(|name| HostName::new(&name).ok());
+    Some(ServedIdentity { sni, certificate, default: bound.is_none(), policy })
+}
+
+/// A fatal `unrecognized_name` (RFC 6066, section 3), in the clear as any alert before the ServerHello.
+async fn refuse(stream: &mut TcpStream) {
+    const ALERT: [u8; 7] = [21, 3, 3, 0, 2, 2, 112];
+    // The client is being turned away: whether it still listens does not matter.
+    let _ = stream.write_all(&ALERT).await;
+    let _ = stream.shutdown().await;
+}
+
+fn hello_error(error: io::Error) -> HandshakeError {
+    match error.get_ref().and_then(|e| e.downcast_ref::<rustls::Error>()) {
+        Some(rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType)) => HandshakeError::NotTls,
+        Some(_) => HandshakeError::Failed(error),
+        None => HandshakeError::Closed(error),
+    }
+}
