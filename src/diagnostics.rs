@@ -94,3 +94,12 @@ impl fmt::Display for Diagnostic {
         write!(f, "{} ({})", self.message, self.reason)
     }
 }
+
+/// Foreign text as a message may carry it: in quotes, control characters escaped, cut after 80 characters.
+pub fn quoted(text: &str) -> String {
+    const LONGEST: usize = 80;
+    let mut characters = text.chars();
+    let shown: String = characters.by_ref().take(LONGEST).collect();
+    let more = if characters.next().is_some() { "…" } else { "" };
+    format!("\"{}{more}\"", shown.escape_debug())
+}

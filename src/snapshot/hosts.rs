@@ -30,6 +30,38 @@ impl HostMap {
     pub fn find_named(&self, host: &str) -> Option<&Arc<Host>> {
         self.exact.get(host).or_else(|| self.wildcard.get(parent_of(host)?))
     }
+
+    /// The entry of exactly this pattern.
+    pub fn get(&self, pattern: &HostPattern) -> Option<&Arc<Host>> {
+        match pattern {
+            HostPattern::Exact(name) => self.exact.get(name),
+            HostPattern::Wildcard(parent) => self.wildcard.get(parent),
+            HostPattern::Any => self.any.as_ref(),
+        }
+    }
+
+    /// Puts `host` in the place of this pattern's entry, or takes the entry out.
+    pub fn set(&mut self, pattern: &HostPattern, host: Option<Arc<Host>>) {
+        let (map, name) = match pattern {
+            HostPattern::Exact(name) => (&mut self.exact, name),
+            HostPattern::Wildcard(parent) => (&mut self.wildcard, parent),
+            HostPattern::Any => {
+                self.any = host;
+                return;
+            }
+        };
+        match host {
+            Some(host) => map.insert(name.clone(), host),
+            None => map.remove(name),
+        };
+    }
+
+    /// The patterns of all entries, in no order.
+    pub fn patterns(&self) -> impl Iterator<Item = HostPattern> {
+        let exact = self.exact.keys().cloned().map(HostPattern::Exact);
+        let wildcard = self.wildcard.keys().cloned().map(HostPattern::Wildcard);
+        exact.chain(wildcard).chain(self.any.as_ref().map(|_| HostPattern::Any))
+    }
 }
 
 /// One host with its routes.
@@ -50,7 +82,8 @@ pub struct Route {
     pub ingress: ObjectName,
     pub action: Action,
     pub policy: Arc<RoutePolicy>,
-    pub stats: RouteStats,
+    /// Goes on counting when the route changes.
+    pub stats: Arc<RouteStats>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -36,13 +36,19 @@ pub struct Changes {
     pub all_hosts: bool,
     pub hosts: HashSet<HostPattern>,
     pub clusters: HashSet<ClusterKey>,
+    /// Ingresses that came, went or changed, for what there is to say about them.
+    pub ingresses: HashSet<ObjectName>,
     /// Secrets that came, went or changed, for the default certificate.
     pub secrets: HashSet<ObjectName>,
 }
 
 impl Changes {
     pub fn is_empty(&self) -> bool {
-        !self.all_hosts && self.hosts.is_empty() && self.clusters.is_empty() && self.secrets.is_empty()
+        !self.all_hosts
+            && self.hosts.is_empty()
+            && self.clusters.is_empty()
+            && self.ingresses.is_empty()
+            && self.secrets.is_empty()
     }
 }
 
@@ -107,6 +113,10 @@ impl Store {
 
     pub fn ingress_class(&self, name: &str) -> Option<&Arc<IngressClass>> {
         self.ingress_classes.get(&ObjectName::new("", name))
+    }
+
+    pub fn ingress_classes(&self) -> impl Iterator<Item = &Arc<IngressClass>> {
+        self.ingress_classes.values()
     }
 
     pub fn namespace(&self, name: &str) -> Option<&Arc<Namespace>> {
@@ -223,6 +233,7 @@ impl Store {
                     self.changes.clusters.insert(cluster.clone());
                     self.ingresses_by_cluster.insert(cluster, name.clone());
                 }
+                self.changes.ingresses.insert(name.clone());
                 self.ingresses.insert(name, Arc::new(new));
             }
         }
@@ -274,6 +285,7 @@ impl Store {
                         self.ingresses_by_cluster.remove(&cluster, name);
                         self.changes.clusters.insert(cluster);
                     }
+                    self.changes.ingresses.insert(name.clone());
                 }
             }
         }

@@ -136,10 +136,16 @@ fn write_all(receiver: &Receiver<Vec<u8>>, mut out: impl Write) {
 fn write_text(out: &mut Vec<u8>, now: &str, entry: &Entry<'_>) -> std::io::Result<()> {
     let Entry { client, method, host, path, protocol, status, bytes, .. } = entry;
     let scheme = if entry.tls { "https" } else { "http" };
-    write!(out, "{now} {client} \"{method} {scheme}://{}{} {protocol:?}\"", host.escape_default(), Escaped(path))?;
+    write!(
+        out,
+        "{now} {client} \"{method} {scheme}://{}{} {protocol:?}\"",
+        host.escape_default(),
+        Escaped(path)
+    )?;
     let milliseconds = entry.duration.as_secs_f64() * 1e3;
     write!(out, " {} {bytes} {milliseconds:.3}ms", status.as_u16())?;
-    for (name, value) in [("ingress", entry.ingress), ("upstream", entry.upstream), ("reason", entry.reason)] {
+    for (name, value) in [("ingress", entry.ingress), ("upstream", entry.upstream), ("reason", entry.reason)]
+    {
         if !value.is_empty() {
             write!(out, " {name}={}", Escaped(value))?;
         }
@@ -254,7 +260,10 @@ mod tests {
         assert!(lines(LogFormat::Text).contains("404 12 1.500ms ingress=shop/web reason=no_route id=0a"));
         let json: serde_json::Value = serde_json::from_str(&lines(LogFormat::Json)).unwrap();
         assert_eq!(json["path"], HOSTILE);
-        assert_eq!((&json["status"], &json["level"], &json["duration"]), (&404.into(), &"info".into(), &0.0015.into()));
+        assert_eq!(
+            (&json["status"], &json["level"], &json["duration"]),
+            (&404.into(), &"info".into(), &0.0015.into())
+        );
     }
 
     #[test]

@@ -88,7 +88,8 @@ impl Counters {
     pub fn requests(&self) -> impl Iterator<Item = (&'static str, String, u64)> {
         let slots = self.requests.iter().filter_map(|slot| {
             let key = slot.key.load(Ordering::Relaxed).checked_sub(1)?;
-            let method = usize::try_from(key >> 16).ok().and_then(|index| METHODS.get(index)).map(method_name);
+            let method =
+                usize::try_from(key >> 16).ok().and_then(|index| METHODS.get(index)).map(method_name);
             let count = slot.count.load(Ordering::Relaxed);
             Some((method.unwrap_or("OTHER"), (key & 0xffff).to_string(), count))
         });

@@ -71,7 +71,8 @@ impl HandshakeFailures {
         ["closed", "not_tls", "timeout", "unrecognized_name", "crowded_out", "failed"];
 
     pub fn count(&self, reason: &str) {
-        let index = Self::REASONS.iter().position(|known| *known == reason).unwrap_or(Self::REASONS.len() - 1);
+        let index =
+            Self::REASONS.iter().position(|known| *known == reason).unwrap_or(Self::REASONS.len() - 1);
         if let Some(counter) = self.0.get(index) {
             counter.add_one();
         }

@@ -120,7 +120,8 @@ fn cipher_suites(wanted: &[String]) -> Result<Vec<SupportedCipherSuite>, TlsPoli
     let all = aws_lc_rs::ALL_CIPHER_SUITES;
     let first = |suite: &&SupportedCipherSuite| suite.suite() == CipherSuite::TLS13_AES_128_GCM_SHA256;
     let tls13 = all.iter().filter(|suite| suite.tls13().is_some());
-    let mut suites: Vec<_> = tls13.clone().filter(first).chain(tls13.filter(|s| !first(s))).copied().collect();
+    let mut suites: Vec<_> =
+        tls13.clone().filter(first).chain(tls13.filter(|s| !first(s))).copied().collect();
     if wanted.is_empty() {
         suites.extend(all.iter().filter(|suite| suite.tls13().is_none()));
         suites.sort_by_key(|suite| !format!("{:?}", suite.suite()).contains("AES_128_GCM"));
@@ -154,7 +155,11 @@ fn openssl_name(suite: CipherSuite) -> String {
 }
 
 fn suite_names() -> String {
-    aws_lc_rs::ALL_CIPHER_SUITES.iter().map(|suite| openssl_name(suite.suite())).collect::<Vec<_>>().join(", ")
+    aws_lc_rs::ALL_CIPHER_SUITES
+        .iter()
+        .map(|suite| openssl_name(suite.suite()))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// Group names as OpenSSL and the IANA registry spell them.

@@ -138,7 +138,11 @@ mod tests {
         let tickets = Tickets::new(Duration::from_secs(600)).unwrap();
         let ticket = tickets.encrypt(b"session").unwrap();
         for rotation in 0..3 {
-            assert_eq!(tickets.decrypt(&ticket).as_deref(), Some(&b"session"[..]), "after {rotation} rotations");
+            assert_eq!(
+                tickets.decrypt(&ticket).as_deref(),
+                Some(&b"session"[..]),
+                "after {rotation} rotations"
+            );
             tickets.rotate().unwrap();
         }
         assert_eq!(tickets.decrypt(&ticket), None);

@@ -1,0 +1,165 @@
+//! Annotations of an Ingress: one unit struct for each, one list of them all.
+//!
+//! `compile` asks for the policy of an Ingress and, apart from that, for what there is to say about its
+//! annotations. Documentation, warnings and the suggestion for a misspelt name all come from [`ANNOTATIONS`]
+//! and [`FOREIGN`]. A value that cannot be used is ignored alone: the setting or the default holds.
+
+mod backend_protocol;
+mod documentation;
+mod force_ssl_redirect;
+mod foreign;
+mod policy_draft;
+mod proxy_body_size;
+mod proxy_connect_timeout;
+mod proxy_read_timeout;
+mod proxy_send_timeout;
+mod ssl_redirect;
+#[cfg(test)]
+mod tests;
+mod values;
+
+use std::collections::BTreeMap;
+
+pub use documentation::documentation;
+pub use foreign::{FOREIGN, Treatment};
+pub use policy_draft::PolicyDraft;
+
+use crate::diagnostics::{Diagnostic, ObjectRef, Severity, quoted};
+use crate::settings::Settings;
+use crate::snapshot::hosts::RoutePolicy;
+use crate::store::objects::{Kind, Metadata};
+
+/// The prefix of annotations that are our own; those of ingress-nginx are understood under it too.
+pub const OWN_PREFIX: &str = "portcullis.dev";
+
+/// Every annotation that has an effect, in the order of the documentation.
+pub const ANNOTATIONS: &[&dyn Annotation] = &[
+    &ssl_redirect::SslRedirect,
+    &force_ssl_redirect::ForceSslRedirect,
+    &backend_protocol::BackendProtocol,
+    &proxy_body_size::ProxyBodySize,
+    &proxy_connect_timeout::ProxyConnectTimeout,
+    &proxy_read_timeout::ProxyReadTimeout,
+    &proxy_send_timeout::ProxySendTimeout,
+];
+
+/// One annotation.
+pub trait Annotation: Sync {
+    /// Its name, without the prefix.
+    fn name(&self) -> &'static str;
+    /// What it does, in one or two sentences.
+    fn doc(&self) -> &'static str;
+    /// What its value may be, to go after "must be".
+    fn expects(&self) -> &'static str;
+    fn example(&self) -> &'static str;
+    /// What holds without it.
+    fn default(&self) -> &'static str;
+    /// Takes `value`, without blanks around it, into account. On an error `draft` is as it was.
+    fn apply(&self, value: &str, draft: &mut PolicyDraft) -> Result<(), AnnotationError>;
+}
+
+/// Why the value of an annotation cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AnnotationError {
+    #[error("not a value it may have")]
+    Value,
+    #[error("a value that Portcullis does not support")]
+    Unsupported,
+}
+
+/// What the annotations of an Ingress decide for its routes; `settings` hold where they are silent.
+pub fn policy(metadata: &Metadata, settings: &Settings) -> RoutePolicy {
+    let mut draft = PolicyDraft::new(settings);
+    for annotation in ANNOTATIONS {
+        if let Some(value) = find(&metadata.annotations, settings, annotation.name()) {
+            // `diagnose` reports a value that is refused here.
+            let _ = annotation.apply(value.trim(), &mut draft);
+        }
+    }
+    draft.finish()
+}
+
+/// Whether this Ingress is a canary: it changes the split of another one and brings no routes of its own.
+pub fn is_canary(metadata: &Metadata, settings: &Settings) -> bool {
+    find(&metadata.annotations, settings, "canary")
+        .is_some_and(|value| values::boolean(value.trim()) == Ok(true))
+}
+
+/// All there is to say about the annotations of an Ingress.
+pub fn diagnose(metadata: &Metadata, settings: &Settings) -> Vec<Diagnostic> {
+    let object = ObjectRef::new(Kind::Ingress, &metadata.name);
+    let finding = |(key, value): (&String, &String)| {
+        let name = strip_prefix(key, settings)?;
+        let (severity, reason, message) = judge(name, value.trim(), settings)?;
+        let field = format!("metadata.annotations[{}]", quoted(key));
+        Some(Diagnostic::new(severity, object.clone(), field, reason, message))
+    };
+    metadata.annotations.iter().filter_map(finding).collect()
+}
+
+/// The value of an annotation; under our own prefix it wins.
+fn find<'a>(
+    annotations: &'a BTreeMap<String, String>,
+    settings: &Settings,
+    name: &str,
+) -> Option<&'a String> {
+    let under = |prefix: &str| annotations.get(&format!("{prefix}/{name}"));
+    under(OWN_PREFIX).or_else(|| under(&settings.annotations_prefix))
+}
+
+/// The name of an annotation that is meant for us.
+fn strip_prefix<'a>(key: &'a str, settings: &Settings) -> Option<&'a str> {
+    let (prefix, name) = key.split_once('/')?;
+    (prefix == OWN_PREFIX || prefix == settings.annotations_prefix).then_some(name)
+}
+
+fn judge(name: &str, value: &str, settings: &Settings) -> Option<(Severity, &'static str, String)> {
+    if let Some(annotation) = ANNOTATIONS.iter().find(|annotation| annotation.name() == name) {
+        let error = annotation.apply(value, &mut PolicyDraft::new(settings)).err()?;
+        let message = format!(
+            "{name} must be {}; {} is {error}. It is ignored, what holds is: {}.",
+            annotation.expects(),
+            quoted(value),
+            annotation.default(),
+        );
+        return Some((Severity::Error, "InvalidAnnotation", message));
+    }
+    match FOREIGN.iter().find(|(foreign, _)| *foreign == name) {
+        Some((_, treatment)) => treatment.finding(name),
+        None => Some((Severity::Warning, "UnknownAnnotation", unknown(name))),
+    }
+}
+
+fn unknown(name: &str) -> String {
+    let names = ANNOTATIONS.iter().map(|annotation| annotation.name());
+    let nearest = names
+        .chain(FOREIGN.iter().map(|(name, _)| *name))
+        .map(|known| (distance(name, known), known))
+        .min()
+        .filter(|(distance, known)| *distance <= known.len().div_ceil(4));
+    match nearest {
+        Some((_, known)) => format!("There is no annotation {}; did you mean {known}?", quoted(name)),
+        None => format!("There is no annotation {}; it has no effect.", quoted(name)),
+    }
+}
+
+/// How many characters must be added, dropped or changed to make `b` of `a` (Levenshtein). Names longer than
+/// any that exists are not compared.
+fn distance(a: &str, b: &str) -> usize {
+    if a.len() > 64 {
+        return usize::MAX;
+    }
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (done, from) in a.chars().enumerate() {
+        let mut left = done + 1;
+        let mut next = vec![left];
+        for (to, above) in b.iter().zip(row.windows(2)) {
+            let [diagonal, above] = above else { continue };
+            left = (left + 1).min(above + 1).min(diagonal + usize::from(from != *to));
+            next.push(left);
+        }
+        row = next;
+    }
+    row.last().copied().unwrap_or(usize::MAX)
+}

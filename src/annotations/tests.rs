@@ -1,0 +1,200 @@
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::snapshot::hosts::{BackendProtocol, HttpsRedirect};
+use crate::store::objects::ObjectName;
+
+const NGINX: &str = "nginx.ingress.kubernetes.io";
+
+fn metadata<K: Into<String>, V: Into<String>>(annotations: impl IntoIterator<Item = (K, V)>) -> Metadata {
+    Metadata {
+        name: ObjectName::new("shop", "web"),
+        created: None,
+        labels: Default::default(),
+        annotations: annotations.into_iter().map(|(key, value)| (key.into(), value.into())).collect(),
+    }
+}
+
+fn nginx(name: &str, value: &str) -> Metadata {
+    metadata([(format!("{NGINX}/{name}"), value)])
+}
+
+fn policy_of(name: &str, value: &str) -> RoutePolicy {
+    policy(&nginx(name, value), &Settings::default())
+}
+
+fn reasons(metadata: &Metadata) -> Vec<(Severity, &'static str)> {
+    let findings = diagnose(metadata, &Settings::default());
+    findings.iter().map(|finding| (finding.severity, finding.reason)).collect()
+}
+
+#[test]
+fn without_annotations_the_settings_hold() {
+    let settings = Settings {
+        proxy_body_size: None,
+        proxy_read_timeout: Duration::from_secs(7),
+        force_ssl_redirect: true,
+        ..Settings::default()
+    };
+    let policy = policy(&metadata([("other.example/x", "y")]), &settings);
+    assert_eq!(policy.max_body, None);
+    assert_eq!(policy.read_timeout, Duration::from_secs(7));
+    assert_eq!(policy.redirect, HttpsRedirect::Always);
+    assert_eq!(policy.protocol, BackendProtocol::Http1);
+}
+
+#[test]
+fn annotations_have_their_effect() {
+    assert_eq!(policy_of("ssl-redirect", "false").redirect, HttpsRedirect::Never);
+    assert_eq!(policy_of("ssl-redirect", "t").redirect, HttpsRedirect::IfTls);
+    assert_eq!(policy_of("force-ssl-redirect", "true").redirect, HttpsRedirect::Always);
+    assert_eq!(policy_of("backend-protocol", "https").protocol, BackendProtocol::Https);
+    assert_eq!(policy_of("backend-protocol", "GRPC").protocol, BackendProtocol::H2c);
+    assert_eq!(policy_of("backend-protocol", " GRPCS ").protocol, BackendProtocol::Grpcs);
+    assert_eq!(policy_of("proxy-body-size", "0").max_body, None);
+    assert_eq!(policy_of("proxy-body-size", "8m").max_body, Some(8 << 20));
+    assert_eq!(policy_of("proxy-body-size", "10").max_body, Some(10));
+    assert_eq!(policy_of("proxy-connect-timeout", "2").connect_timeout, Duration::from_secs(2));
+    assert_eq!(policy_of("proxy-read-timeout", "3600").read_timeout, Duration::from_secs(3600));
+    assert_eq!(policy_of("proxy-send-timeout", "120").send_timeout, Duration::from_secs(120));
+}
+
+#[test]
+fn forced_redirects_win_over_none() {
+    let both = metadata([
+        (format!("{NGINX}/ssl-redirect"), "false"),
+        (format!("{NGINX}/force-ssl-redirect"), "true"),
+    ]);
+    assert_eq!(policy(&both, &Settings::default()).redirect, HttpsRedirect::Always);
+}
+
+#[test]
+fn our_own_prefix_wins_and_another_one_can_be_set() {
+    let both = metadata([
+        (format!("{NGINX}/proxy-read-timeout"), "1"),
+        ("portcullis.dev/proxy-read-timeout".into(), "2"),
+        ("mine.example/proxy-read-timeout".into(), "3"),
+    ]);
+    assert_eq!(policy(&both, &Settings::default()).read_timeout, Duration::from_secs(2));
+    let settings = Settings { annotations_prefix: "mine.example".into(), ..Settings::default() };
+    let mine = metadata([("mine.example/proxy-read-timeout", "3")]);
+    assert_eq!(policy(&mine, &settings).read_timeout, Duration::from_secs(3));
+}
+
+#[test]
+fn a_bad_value_is_ignored_alone_and_reported() {
+    let bad = metadata([
+        (format!("{NGINX}/proxy-body-size"), "8 bananas"),
+        (format!("{NGINX}/proxy-read-timeout"), "30"),
+    ]);
+    let policy = policy(&bad, &Settings::default());
+    assert_eq!(policy.max_body, Settings::default().proxy_body_size);
+    assert_eq!(policy.read_timeout, Duration::from_secs(30));
+
+    let findings = diagnose(&bad, &Settings::default());
+    assert_eq!(findings.len(), 1);
+    assert_eq!((findings[0].severity, findings[0].reason), (Severity::Error, "InvalidAnnotation"));
+    assert_eq!(findings[0].field, r#"metadata.annotations["nginx.ingress.kubernetes.io/proxy-body-size"]"#);
+    assert!(findings[0].message.contains("a size such as `8m`"), "{}", findings[0].message);
+}
+
+#[test]
+fn values_out_of_range_are_refused() {
+    for (name, value) in [
+        ("ssl-redirect", "yes"),
+        ("ssl-redirect", ""),
+        ("proxy-body-size", "-1"),
+        ("proxy-body-size", "+1"),
+        ("proxy-body-size", "m"),
+        ("proxy-body-size", "8t"),
+        ("proxy-body-size", "99999999999999g"),
+        ("proxy-read-timeout", "0"),
+        ("proxy-read-timeout", "+5"),
+        ("proxy-read-timeout", "5s"),
+        ("proxy-read-timeout", "99999999999"),
+        ("backend-protocol", "FCGI"),
+        ("backend-protocol", "HTTP; return 200"),
+    ] {
+        assert_eq!(reasons(&nginx(name, value)), [(Severity::Error, "InvalidAnnotation")], "{name}: {value}");
+    }
+}
+
+#[test]
+fn names_that_have_no_effect_are_reported_by_kind() {
+    for (name, expected) in [
+        ("rewrite-target", Some((Severity::Warning, "UnsupportedAnnotation"))),
+        ("auth-url", Some((Severity::Error, "UnsupportedAnnotation"))),
+        ("server-snippet", Some((Severity::Error, "SnippetRefused"))),
+        ("proxy-buffering", None),
+        ("no-such-thing-at-all", Some((Severity::Warning, "UnknownAnnotation"))),
+    ] {
+        assert_eq!(reasons(&nginx(name, "on")), Vec::from_iter(expected), "{name}");
+    }
+    assert_eq!(reasons(&metadata([("cert-manager.io/issuer", "x")])), []);
+}
+
+#[test]
+fn a_misspelt_name_gets_a_suggestion() {
+    let message = |name| diagnose(&nginx(name, "x"), &Settings::default())[0].message.clone();
+    assert!(message("proxy-body-sise").contains("did you mean proxy-body-size?"));
+    assert!(message("ssl-redirects").contains("did you mean ssl-redirect?"));
+    assert!(!message("entirely-different").contains("did you mean"));
+    assert!(!message(&"a".repeat(100_000)).contains("did you mean"));
+}
+
+#[test]
+fn a_canary_is_told_by_its_annotation() {
+    assert!(is_canary(&nginx("canary", "true"), &Settings::default()));
+    assert!(!is_canary(&nginx("canary", "false"), &Settings::default()));
+    assert!(!is_canary(&nginx("canary-weight", "10"), &Settings::default()));
+}
+
+#[test]
+fn every_annotation_takes_its_own_example_and_has_one_name() {
+    let mut names: Vec<_> = FOREIGN.iter().map(|(name, _)| *name).collect();
+    assert!(names.is_sorted());
+    for annotation in ANNOTATIONS {
+        let mut draft = PolicyDraft::new(&Settings::default());
+        assert_eq!(annotation.apply(annotation.example(), &mut draft), Ok(()), "{}", annotation.name());
+        names.push(annotation.name());
+    }
+    let count = names.len();
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), count, "a name occurs twice");
+}
+
+#[test]
+fn the_documentation_is_fresh() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/annotations.md");
+    if std::env::var_os("PORTCULLIS_UPDATE_DOCS").is_some() {
+        std::fs::write(file, documentation()).unwrap();
+    }
+    let written = std::fs::read_to_string(file).unwrap_or_default();
+    assert!(written == documentation(), "run PORTCULLIS_UPDATE_DOCS=1 cargo test --lib annotations");
+}
+
+proptest! {
+    #[test]
+    fn no_value_panics_and_a_refused_one_changes_nothing(value in "\\PC{0,40}|[0-9+-]{0,30}[kmgKMG]?") {
+        for annotation in ANNOTATIONS {
+            let before = PolicyDraft::new(&Settings::default());
+            let mut draft = before.clone();
+            if annotation.apply(&value, &mut draft).is_err() {
+                prop_assert_eq!(draft, before);
+            }
+        }
+    }
+
+    #[test]
+    fn messages_are_short_and_printable(name in "(?s).{0,300}", value in "(?s).{0,300}") {
+        for name in ["proxy-body-size", &name] {
+            for finding in diagnose(&nginx(name, &value), &Settings::default()) {
+                prop_assert!(finding.message.len() < 2_000 && !finding.message.chars().any(char::is_control));
+                prop_assert!(!finding.field.chars().any(char::is_control));
+            }
+        }
+    }
+}

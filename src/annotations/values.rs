@@ -1,0 +1,44 @@
+//! The kinds of values that annotations have.
+
+use std::time::Duration;
+
+use super::AnnotationError;
+
+/// The spellings that Go's `ParseBool` takes, as ingress-nginx does.
+pub fn boolean(value: &str) -> Result<bool, AnnotationError> {
+    match value {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
+        _ => Err(AnnotationError::Value),
+    }
+}
+
+/// A whole number of seconds, at least one.
+pub fn seconds(value: &str) -> Result<Duration, AnnotationError> {
+    match digits(value)?.parse::<u32>() {
+        Ok(seconds @ 1..) => Ok(Duration::from_secs(seconds.into())),
+        _ => Err(AnnotationError::Value),
+    }
+}
+
+/// A number of bytes as nginx writes it: `k`, `m` and `g` are powers of 1024.
+pub fn size(value: &str) -> Result<u64, AnnotationError> {
+    let unit = value.trim_start_matches(|c: char| c.is_ascii_digit());
+    let factor = match unit {
+        "" | "b" | "B" => 1,
+        "k" | "K" => 1 << 10,
+        "m" | "M" => 1 << 20,
+        "g" | "G" => 1 << 30,
+        _ => return Err(AnnotationError::Value),
+    };
+    let number = digits(value.strip_suffix(unit).unwrap_or(value))?.parse::<u64>().ok();
+    number.and_then(|number| number.checked_mul(factor)).ok_or(AnnotationError::Value)
+}
+
+/// `value`, if it has nothing but digits: `parse` would take a sign too.
+fn digits(value: &str) -> Result<&str, AnnotationError> {
+    match value.bytes().all(|byte| byte.is_ascii_digit()) {
+        true => Ok(value),
+        false => Err(AnnotationError::Value),
+    }
+}

@@ -1,0 +1,223 @@
+//! The routes of one host, merged from all Ingresses that have rules for it.
+//!
+//! The oldest Ingress wins a path, so the result does not depend on the order of arrival. What did not change
+//! stays the same `Arc` as before, and a route keeps its counters when its policy or its backend changes.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+
+use super::classes::Classes;
+use crate::annotations;
+use crate::diagnostics::{Diagnostic, ObjectRef, Severity, quoted};
+use crate::names::HostPattern;
+use crate::settings::Settings;
+use crate::snapshot::clusters::{ClusterKey, ClusterMap};
+use crate::snapshot::hosts::{Action, Host, HttpsRedirect, Route, RoutePolicy};
+use crate::snapshot::paths::{PathMap, PathMatch, canonical_path};
+use crate::store::Store;
+use crate::store::objects::{Backend, Ingress, Kind, ObjectName, PathType};
+
+/// Compiles hosts of one store; Ingresses that several of them share are looked at once.
+pub(super) struct Hosts<'a> {
+    store: &'a Store,
+    classes: &'a Classes<'a>,
+    settings: &'a Settings,
+    prepared: HashMap<ObjectName, Prepared>,
+}
+
+/// What all hosts of one Ingress have in common.
+struct Prepared {
+    /// Indices of the rules for each host.
+    rules: HashMap<HostPattern, Vec<usize>>,
+    policy: Arc<RoutePolicy>,
+    /// For paths that are never redirected to HTTPS.
+    unredirected: Arc<RoutePolicy>,
+}
+
+/// A path of the host and the Ingress that has it.
+struct Claim<'a> {
+    ingress: &'a Arc<Ingress>,
+    backend: &'a Backend,
+}
+
+type Claims<'a> = HashMap<(PathMatch, Box<str>), Claim<'a>>;
+
+impl<'a> Hosts<'a> {
+    pub fn new(store: &'a Store, classes: &'a Classes<'a>, settings: &'a Settings) -> Self {
+        Self { store, classes, settings, prepared: HashMap::new() }
+    }
+
+    /// The host as it is now, `None` where nobody has rules for it, and what there is to say.
+    pub fn compile_host(
+        &mut self,
+        pattern: &HostPattern,
+        clusters: &ClusterMap,
+        previous: Option<&Arc<Host>>,
+    ) -> (Option<Arc<Host>>, Vec<Diagnostic>) {
+        let mut ingresses = self.store.ingresses_of_host(pattern);
+        ingresses.retain(|ingress| self.classes.serves(ingress));
+
+        let mut conflicts = Vec::new();
+        let mut claims = Claims::new();
+        for ingress in &ingresses {
+            let rules = self.prepare(ingress).rules.get(pattern).map_or(&[][..], Vec::as_slice);
+            claim_paths(ingress, rules, pattern, &mut claims, &mut conflicts);
+        }
+        for ingress in &ingresses {
+            claim_root(ingress, &mut claims);
+        }
+        let nothing = match pattern {
+            HostPattern::Any => claims.is_empty(),
+            // A host without any path still is one: its requests get 404 and not the routes of a wildcard.
+            _ => ingresses.is_empty(),
+        };
+        if nothing {
+            return (None, conflicts);
+        }
+        // Rules without a host have no certificate of their own, so nothing to redirect to.
+        let has_tls = *pattern != HostPattern::Any && ingresses.iter().any(|ingress| !ingress.tls.is_empty());
+        let routes = self.routes(pattern, claims, clusters, previous);
+        (Some(reuse_host(Host { pattern: pattern.clone(), routes, has_tls, tls: None }, previous)), conflicts)
+    }
+
+    fn routes(
+        &mut self,
+        pattern: &HostPattern,
+        claims: Claims,
+        clusters: &ClusterMap,
+        previous: Option<&Arc<Host>>,
+    ) -> PathMap<Arc<Route>> {
+        let entries = previous.into_iter().flat_map(|host| host.routes.entries());
+        let before: HashMap<_, _> =
+            entries.map(|(kind, path, route)| ((kind, path, &route.ingress), route)).collect();
+        PathMap::new(claims.into_iter().map(|((kind, path), claim)| {
+            let ingress = &claim.ingress.metadata.name;
+            let route = Route {
+                host: pattern.clone(),
+                path: path.clone(),
+                ingress: ingress.clone(),
+                action: action(ingress, claim.backend, clusters),
+                policy: self.policy(claim.ingress, &path),
+                stats: Arc::default(),
+            };
+            let route = reuse_route(route, before.get(&(kind, &*path, ingress)).copied());
+            (kind, path, route)
+        }))
+    }
+
+    fn policy(&mut self, ingress: &Ingress, path: &str) -> Arc<RoutePolicy> {
+        let unredirected = &self.settings.no_tls_redirect_locations;
+        let is_unredirected =
+            unredirected.iter().any(|location| !location.is_empty() && path.starts_with(location.as_str()));
+        let prepared = self.prepare(ingress);
+        if is_unredirected { prepared.unredirected.clone() } else { prepared.policy.clone() }
+    }
+
+    fn prepare(&mut self, ingress: &Ingress) -> &Prepared {
+        let name = &ingress.metadata.name;
+        self.prepared.entry(name.clone()).or_insert_with(|| Prepared::new(ingress, self.settings))
+    }
+}
+
+impl Prepared {
+    fn new(ingress: &Ingress, settings: &Settings) -> Self {
+        let mut rules: HashMap<_, Vec<usize>> = HashMap::new();
+        for (index, rule) in ingress.rules.iter().enumerate() {
+            if let Ok(pattern) = HostPattern::parse(rule.host.as_deref().unwrap_or("")) {
+                rules.entry(pattern).or_default().push(index);
+            }
+        }
+        let policy = annotations::policy(&ingress.metadata, settings);
+        let unredirected = RoutePolicy { redirect: HttpsRedirect::Never, ..policy.clone() };
+        Self { rules, policy: Arc::new(policy), unredirected: Arc::new(unredirected) }
+    }
+}
+
+/// Takes the paths of an Ingress that no older one has taken.
+fn claim_paths<'a>(
+    ingress: &'a Arc<Ingress>,
+    rules: &[usize],
+    pattern: &HostPattern,
+    claims: &mut Claims<'a>,
+    conflicts: &mut Vec<Diagnostic>,
+) {
+    for (rule_index, rule) in rules.iter().filter_map(|&index| Some((index, ingress.rules.get(index)?))) {
+        for (index, path) in rule.paths.iter().enumerate() {
+            let written = if path.path.is_empty() { "/" } else { &path.path };
+            let Ok(canonical) = canonical_path(written) else { continue };
+            let kind = match path.kind {
+                PathType::Exact => PathMatch::Exact,
+                PathType::Prefix | PathType::ImplementationSpecific => PathMatch::Prefix,
+            };
+            match claims.entry((kind, canonical.as_ref().into())) {
+                Entry::Vacant(entry) => {
+                    entry.insert(Claim { ingress, backend: &path.backend });
+                }
+                Entry::Occupied(entry) => {
+                    let field = format!("spec.rules[{rule_index}].http.paths[{index}].path");
+                    let winner = &entry.get().ingress.metadata.name;
+                    conflicts.push(path_conflict(ingress, field, pattern, written, winner));
+                }
+            }
+        }
+    }
+}
+
+/// A default backend serves what no rule takes: of the hosts that its Ingress has rules for, or, where it has
+/// none, of requests that no host is there for.
+fn claim_root<'a>(ingress: &'a Arc<Ingress>, claims: &mut Claims<'a>) {
+    if let Some(backend) = &ingress.default_backend {
+        claims.entry((PathMatch::Prefix, "/".into())).or_insert(Claim { ingress, backend });
+    }
+}
+
+fn path_conflict(
+    ingress: &Ingress,
+    field: String,
+    pattern: &HostPattern,
+    path: &str,
+    winner: &ObjectName,
+) -> Diagnostic {
+    let object = ObjectRef::new(Kind::Ingress, &ingress.metadata.name);
+    let path = quoted(path);
+    let message = match *winner == ingress.metadata.name {
+        true => {
+            format!("Path {path} of host {pattern} occurs before in this Ingress; the first one is served.")
+        }
+        false => format!("Path {path} of host {pattern} is served by the older Ingress {winner}."),
+    };
+    Diagnostic::new(Severity::Warning, object, field, "PathConflict", message)
+}
+
+fn action(ingress: &ObjectName, backend: &Backend, clusters: &ClusterMap) -> Action {
+    let Backend::Service { name, port } = backend else { return Action::NotFound };
+    let key =
+        ClusterKey { service: ObjectName::new(ingress.namespace.clone(), name.as_str()), port: port.clone() };
+    let shared = clusters.get(&key).map(|cluster| cluster.key.clone());
+    Action::Forward(shared.unwrap_or_else(|| Arc::new(key)))
+}
+
+fn reuse_route(new: Route, previous: Option<&Arc<Route>>) -> Arc<Route> {
+    let Some(previous) = previous else { return Arc::new(new) };
+    if previous.action == new.action && previous.policy == new.policy {
+        return previous.clone();
+    }
+    Arc::new(Route { stats: previous.stats.clone(), ..new })
+}
+
+fn reuse_host(new: Host, previous: Option<&Arc<Host>>) -> Arc<Host> {
+    let same = |previous: &&Arc<Host>| {
+        previous.has_tls == new.has_tls
+            && previous.routes.iter().count() == new.routes.iter().count()
+            && previous.routes.entries().zip(new.routes.entries()).all(
+                |((old_kind, old_path, old), (kind, path, route))| {
+                    old_kind == kind && old_path == path && Arc::ptr_eq(old, route)
+                },
+            )
+    };
+    match previous.filter(same) {
+        Some(previous) => previous.clone(),
+        None => Arc::new(new),
+    }
+}

@@ -1,0 +1,118 @@
+//! What there is to say about an Ingress by itself, whatever other objects exist. Conflicts between Ingresses
+//! are found by `hosts`, missing Services by `clusters`.
+
+use super::classes::{Classes, NotServed};
+use crate::annotations;
+use crate::diagnostics::{Diagnostic, ObjectRef, Severity, quoted};
+use crate::names::HostPattern;
+use crate::settings::{Settings, choices::Source};
+use crate::snapshot::paths::canonical_path;
+use crate::store::objects::{Backend, Ingress, IngressRule, Kind};
+
+pub(super) fn diagnose_ingress(ingress: &Ingress, classes: &Classes, settings: &Settings) -> Vec<Diagnostic> {
+    let mut findings =
+        Findings { object: ObjectRef::new(Kind::Ingress, &ingress.metadata.name), found: Vec::new() };
+    match classes.refusal(ingress) {
+        None => {}
+        Some(NotServed::Canary) => findings.canary(),
+        Some(reason) => {
+            findings.class(reason, ingress, settings);
+            return findings.found;
+        }
+    }
+    findings.found.extend(annotations::diagnose(&ingress.metadata, settings));
+    for (index, rule) in ingress.rules.iter().enumerate() {
+        findings.rule(index, rule, ingress.default_backend.is_some());
+    }
+    match &ingress.default_backend {
+        Some(Backend::Resource) => findings.resource("spec.defaultBackend.resource".into()),
+        None if ingress.rules.is_empty() => findings.add(
+            Severity::Warning,
+            "spec".into(),
+            "EmptyIngress",
+            "It has neither rules nor a default backend and serves nothing.".into(),
+        ),
+        _ => {}
+    }
+    findings.found
+}
+
+struct Findings {
+    object: ObjectRef,
+    found: Vec<Diagnostic>,
+}
+
+impl Findings {
+    fn add(&mut self, severity: Severity, field: String, reason: &'static str, message: String) {
+        self.found.push(Diagnostic::new(severity, self.object.clone(), field, reason, message));
+    }
+
+    /// In a cluster, the Ingresses of other controllers are not our business; among manifests that were handed
+    /// to us, one that is left out is worth a word.
+    fn class(&mut self, reason: NotServed, ingress: &Ingress, settings: &Settings) {
+        let class = quoted(ingress.class.as_deref().unwrap_or_default());
+        let ours = &settings.ingress_class;
+        let (reason, message) = match reason {
+            NotServed::OtherClass if settings.source == Source::Directory => {
+                ("OtherIngressClass", "Not served: its class belongs to another controller.".into())
+            }
+            NotServed::UnknownClass => (
+                "IngressClassNotFound",
+                format!("Not served: there is no IngressClass {class}, and ours is called {ours}."),
+            ),
+            NotServed::NoClass => {
+                ("NoIngressClass", format!("Not served: it has no class; ours is called {ours}."))
+            }
+            NotServed::OtherClass | NotServed::Canary => return,
+        };
+        self.add(Severity::Info, "spec.ingressClassName".into(), reason, message);
+    }
+
+    fn canary(&mut self) {
+        self.add(
+            Severity::Warning,
+            "metadata.annotations".into(),
+            "CanaryNotServed",
+            "Canaries are not supported yet; all requests go to the main Ingress.".into(),
+        );
+    }
+
+    fn rule(&mut self, index: usize, rule: &IngressRule, has_default: bool) {
+        let host = rule.host.as_deref().unwrap_or("");
+        if let Err(error) = HostPattern::parse(host) {
+            let message = format!("{} is not a host: {error}. The rule is left out.", quoted(host));
+            self.add(Severity::Error, format!("spec.rules[{index}].host"), "InvalidHost", message);
+        }
+        if rule.paths.is_empty() && !has_default {
+            let message = "It has no paths and there is no default backend: all its requests get 404.".into();
+            self.add(Severity::Warning, format!("spec.rules[{index}].http.paths"), "EmptyRule", message);
+        }
+        for (number, path) in rule.paths.iter().enumerate() {
+            let field = format!("spec.rules[{index}].http.paths[{number}]");
+            if path.backend == Backend::Resource {
+                self.resource(format!("{field}.backend.resource"));
+            }
+            self.path(format!("{field}.path"), &path.path);
+        }
+    }
+
+    fn path(&mut self, field: String, path: &str) {
+        match canonical_path(path) {
+            _ if path.is_empty() => {}
+            Ok(canonical) if canonical == path => {}
+            Ok(canonical) => {
+                let message = format!("{} is taken as {}.", quoted(path), quoted(&canonical));
+                self.add(Severity::Info, field, "PathNormalised", message);
+            }
+            Err(error) => {
+                let message = format!("{} is not a path: {error}. The path is left out.", quoted(path));
+                self.add(Severity::Error, field, "InvalidPath", message);
+            }
+        }
+    }
+
+    fn resource(&mut self, field: String) {
+        let message = "Resource backends are not supported; requests are answered with 404.".into();
+        self.add(Severity::Warning, field, "ResourceBackend", message);
+    }
+}

@@ -1,0 +1,281 @@
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+
+use super::World;
+use super::objects::{class, metadata};
+use crate::settings::{Settings, choices::Source};
+use crate::store::Event;
+use crate::store::objects::{
+    Backend, EndpointPort, EndpointSlice, Ingress, IngressPath, IngressRule, IngressTls, Kind, Object,
+    ObjectName, PathType, Service, ServiceKind, ServicePort, ServicePortRef,
+};
+
+/// What can happen: few names, so that events meet.
+#[derive(Clone, Debug)]
+enum Step {
+    Apply(Object),
+    Delete(Kind, ObjectName),
+    Replace(Vec<Ingress>),
+    Settings(usize),
+    Compile,
+}
+
+fn settings(number: usize) -> Settings {
+    match number {
+        0 => Settings::default(),
+        1 => Settings { source: Source::Kubernetes, ..Settings::default() },
+        2 => Settings {
+            annotations_prefix: "x.test".into(),
+            allow_external_name: false,
+            ..Settings::default()
+        },
+        _ => Settings { ingress_class: "other".into(), ssl_redirect: false, ..Settings::default() },
+    }
+}
+
+fn pick(choices: &'static [&'static str]) -> impl Strategy<Value = String> {
+    proptest::sample::select(choices).prop_map(str::to_owned)
+}
+
+fn port() -> impl Strategy<Value = ServicePortRef> {
+    prop_oneof![
+        Just(ServicePortRef::Number(80)),
+        Just(ServicePortRef::Number(8080)),
+        Just(ServicePortRef::Name("http".into())),
+    ]
+}
+
+fn backend() -> impl Strategy<Value = Backend> {
+    prop_oneof![
+        9 => (pick(&["s", "t"]), port()).prop_map(|(name, port)| Backend::Service { name, port }),
+        1 => Just(Backend::Resource),
+    ]
+}
+
+fn path() -> impl Strategy<Value = IngressPath> {
+    const KINDS: &[PathType] = &[PathType::Exact, PathType::Prefix, PathType::ImplementationSpecific];
+    let path = pick(&["/", "", "/a", "/a/", "/a/b", "/a//b", "bad"]);
+    (path, proptest::sample::select(KINDS), backend()).prop_map(|(path, kind, backend)| IngressPath {
+        path,
+        kind,
+        backend,
+    })
+}
+
+fn rule() -> impl Strategy<Value = IngressRule> {
+    let host = option::weighted(0.8, pick(&["a.test", "A.test", "b.test", "*.a.test", "bad host", ""]));
+    (host, vec(path(), 0..4)).prop_map(|(host, paths)| IngressRule { host, paths })
+}
+
+fn ingress() -> impl Strategy<Value = Ingress> {
+    let annotation = (
+        pick(&["portcullis.dev/ssl-redirect", "x.test/proxy-body-size", "kubernetes.io/ingress.class"]),
+        pick(&["false", "1m", "portcullis", "other"]),
+    );
+    let tls = vec(Just(IngressTls { hosts: Vec::new(), secret: Some("tls".into()) }), 0..2);
+    (
+        pick(&["i", "j", "k"]),
+        option::of(0..3_i64),
+        option::weighted(0.4, pick(&["portcullis", "other", "none"])),
+        vec(annotation, 0..2),
+        option::weighted(0.3, backend()),
+        tls,
+        vec(rule(), 0..4),
+    )
+        .prop_map(|(name, created, class, annotations, default_backend, tls, rules)| {
+            let mut metadata = metadata(&name);
+            metadata.created = created;
+            metadata.annotations.extend(annotations);
+            Ingress { metadata, class, default_backend, tls, rules }
+        })
+}
+
+fn service() -> impl Strategy<Value = Service> {
+    let kind = prop_oneof![
+        3 => Just(ServiceKind::Cluster),
+        1 => pick(&["example.com", "localhost", "bad name"]).prop_map(ServiceKind::ExternalName),
+    ];
+    let port = option::of(Just("http".to_owned())).prop_map(|name| ServicePort {
+        name,
+        port: 80,
+        target: Some(ServicePortRef::Number(8080)),
+        app_protocol: None,
+    });
+    (pick(&["s", "t"]), kind, vec(port, 0..3)).prop_map(|(name, kind, ports)| Service {
+        metadata: metadata(&name),
+        kind,
+        ports,
+    })
+}
+
+fn slice() -> impl Strategy<Value = EndpointSlice> {
+    let endpoint = (0..4_u8, any::<[bool; 3]>()).prop_map(|(number, [ready, serving, terminating])| {
+        let address = if number == 0 { "127.0.0.1".to_owned() } else { format!("10.0.0.{number}") };
+        super::objects::endpoint(&address, ready, serving, terminating)
+    });
+    let port = option::of(Just("http".to_owned())).prop_map(|name| EndpointPort {
+        name,
+        port: Some(8080),
+        app_protocol: None,
+    });
+    (pick(&["x", "y"]), option::weighted(0.9, pick(&["s", "t"])), vec(port, 0..2), vec(endpoint, 0..4))
+        .prop_map(|(name, service, ports, endpoints)| EndpointSlice {
+            metadata: metadata(&name),
+            service,
+            ports,
+            endpoints,
+        })
+}
+
+fn object() -> impl Strategy<Value = Object> {
+    let controllers = &["portcullis.dev/ingress-controller", "other"];
+    prop_oneof![
+        6 => ingress().prop_map(Object::Ingress),
+        2 => service().prop_map(Object::Service),
+        3 => slice().prop_map(Object::EndpointSlice),
+        1 => (pick(&["portcullis", "other"]), pick(controllers), any::<bool>())
+            .prop_map(|(name, controller, default)| class(&name, &controller, default)),
+    ]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        10 => object().prop_map(Step::Apply),
+        4 => object().prop_map(|object| Step::Delete(object.kind(), object.metadata().name.clone())),
+        1 => vec(ingress(), 0..4).prop_map(Step::Replace),
+        1 => (0..4_usize).prop_map(Step::Settings),
+        4 => Just(Step::Compile),
+    ]
+}
+
+fn event(step: &Step) -> Option<Event> {
+    match step.clone() {
+        Step::Apply(object) => Some(Event::Apply(object)),
+        Step::Delete(kind, name) => Some(Event::Delete(kind, name)),
+        Step::Replace(all) => {
+            Some(Event::Replace(Kind::Ingress, all.into_iter().map(Object::Ingress).collect()))
+        }
+        Step::Settings(_) | Step::Compile => None,
+    }
+}
+
+/// Any text, and what breaks out of other formats.
+fn hostile() -> impl Strategy<Value = String> {
+    prop_oneof![
+        20 => "(?s).{0,40}",
+        20 => "\\PC{0,40}",
+        20 => "/(?s).{0,20}",
+        20 => pick(&[
+            "\"}\n", ";", "{", "$", "`id`", "../", "#", "\r\n", "\0", "%00", "*.", ".", "[::1", "*.*", "0x1"
+        ]),
+        1 => Just("a".repeat(1 << 20)),
+    ]
+}
+
+fn hostile_ingress() -> impl Strategy<Value = Ingress> {
+    (vec(hostile(), 12), port()).prop_map(|(text, port)| {
+        let text = |index: usize| text[index].clone();
+        let service = || Backend::Service { name: text(0), port: port.clone() };
+        let mut metadata = metadata("hostile");
+        metadata.annotations = [
+            (text(1), text(2)),
+            (format!("portcullis.dev/{}", text(3)), text(4)),
+            ("portcullis.dev/proxy-body-size".into(), text(5)),
+            ("portcullis.dev/backend-protocol".into(), text(6)),
+        ]
+        .into();
+        let paths = vec![
+            IngressPath { path: text(7), kind: PathType::Prefix, backend: service() },
+            IngressPath {
+                path: "/".into(),
+                kind: PathType::Exact,
+                backend: Backend::Service { name: "s".into(), port: ServicePortRef::Name(text(8)) },
+            },
+        ];
+        Ingress {
+            metadata,
+            class: Some("portcullis".into()),
+            default_backend: Some(service()),
+            tls: vec![IngressTls { hosts: vec![text(9)], secret: Some(text(10)) }],
+            rules: vec![
+                IngressRule { host: Some(text(11)), paths: paths.clone() },
+                IngressRule { host: Some("hostile.test".into()), paths },
+            ],
+        }
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 192, ..ProptestConfig::default() })]
+
+    #[test]
+    fn compiling_step_by_step_is_compiling_from_scratch(steps in vec(step(), 1..40)) {
+        let mut world = World::new([]);
+        let mut last = 0;
+        for step in &steps {
+            match step {
+                Step::Settings(number) => {
+                    last = *number;
+                    world.set(settings(last));
+                }
+                Step::Compile => world.compile(),
+                _ => world.store.apply(event(step).unwrap()),
+            }
+        }
+        world.compile();
+
+        let mut scratch = World::with(settings(last), []);
+        steps.iter().filter_map(event).for_each(|event| scratch.store.apply(event));
+        scratch.compile();
+        prop_assert_eq!(world.view(), scratch.view());
+    }
+
+    #[test]
+    fn the_order_of_arrival_does_not_matter(objects in vec(object(), 1..16), seed in any::<u64>()) {
+        // One version of each object: which of two versions is the last does depend on the order.
+        let mut distinct = std::collections::HashMap::new();
+        for object in objects {
+            distinct.insert((object.kind(), object.metadata().name.clone()), object);
+        }
+        let mut objects: Vec<_> = distinct.into_values().collect();
+        objects.sort_by_key(|object| (object.kind(), object.metadata().name.clone()));
+        let in_order = World::new(objects.clone());
+
+        let middle = usize::try_from(seed).unwrap_or_default() % objects.len();
+        objects.rotate_left(middle);
+        objects[..middle].reverse();
+        let mut in_pieces = World::new([]);
+        for object in objects {
+            in_pieces.apply([object]);
+        }
+        prop_assert_eq!(in_order.view(), in_pieces.view());
+    }
+
+    #[test]
+    fn hostile_text_anywhere_harms_nobody_else(ingress in hostile_ingress(), names in vec(hostile(), 4)) {
+        let good = || super::objects::ingress("good").created(1).path("good.test", "/", "s").object();
+        let mut world = World::new([good(), Object::Service(super::objects::service("s"))]);
+        let before = world.compiled.snapshot.hosts.find("good.test").unwrap().clone();
+
+        let mut odd = super::objects::service("odd");
+        odd.kind = ServiceKind::ExternalName(names[0].clone());
+        odd.ports[0].name = Some(names[1].clone());
+        let mut odd_slice = super::objects::slice("odd", &names[2], &["10.0.0.1"]);
+        odd_slice.ports[0].name = Some(names[3].clone());
+        world.apply([
+            Object::Ingress(ingress),
+            super::objects::ingress("odd").path("odd.test", "/", "odd").object(),
+            Object::Service(odd),
+            Object::EndpointSlice(odd_slice),
+            class(&names[0], &names[1], true),
+        ]);
+        let after = world.compiled.snapshot.hosts.find("good.test").unwrap();
+        prop_assert!(std::sync::Arc::ptr_eq(&before, after));
+        for finding in world.compiled.report.all() {
+            prop_assert!(finding.message.len() < 2_000, "{}", finding.message.len());
+            prop_assert!(!finding.message.chars().any(char::is_control), "{:?}", finding.message);
+            prop_assert!(!finding.field.chars().any(char::is_control), "{:?}", finding.field);
+        }
+    }
+}
