@@ -67,7 +67,7 @@ impl Limited {
     }
 
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        let frame = ready!(http_body::Body::poll_frame(Pin::new(&mut self.body), cx));
         if let Some(Ok(frame)) = &frame {
             let length = frame.data_ref().map_or(0, Bytes::len) as u64;
             match self.left.checked_sub(length) {
@@ -89,7 +89,7 @@ impl Recorded {
     }
 
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        let frame = ready!(http_body::Body::poll_frame(Pin::new(&mut self.body), cx));
         if let Some(Ok(frame)) = &frame {
             self.record.sent += frame.data_ref().map_or(0, Bytes::len) as u64;
         }
@@ -151,8 +151,8 @@ impl http_body::Body for Body {
             Self::Full(data) => data.is_empty(),
             Self::Request(body) => body.is_end_stream(),
             Self::Incoming(body) => body.is_end_stream(),
-            Self::Limited(body) => body.body.is_end_stream(),
-            Self::Recorded(body) => body.body.is_end_stream(),
+            Self::Limited(limited) => limited.body.is_end_stream(),
+            Self::Recorded(recorded) => recorded.body.is_end_stream(),
             Self::Upstream(body) => body.is_end_stream(),
             Self::Http2(body) => body.is_end_stream(),
         }

@@ -79,7 +79,7 @@ pub async fn accept(
         refuse(&mut start.io).await;
         return Err(HandshakeError::UnrecognizedName);
     };
-    let config = identity.policy.for_certificate(identity.certificate.certified().clone());
+    let config = identity.policy.for_certificate(identity.certificate.pair.certified.clone());
     let stream = start.into_stream(config).await.map_err(HandshakeError::Failed)?;
     let session = stream.get_ref().1;
     let http2 = session.alpn_protocol() == Some(b"h2");

@@ -6,6 +6,8 @@ use std::fmt;
 
 use http::StatusCode;
 
+use crate::proxy::body::BodyError;
+
 /// Why a request got no (whole) response from a backend.
 #[derive(Debug, thiserror::Error)]
 #[error("{reason}")]
@@ -25,6 +27,12 @@ impl UpstreamError {
     pub fn caused_by(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         self.source = Some(source.into());
         self
+    }
+
+    /// The client's body turned out to be larger than allowed.
+    pub fn is_too_large(&self) -> bool {
+        let source = self.source.as_ref().and_then(|source| source.downcast_ref::<BodyError>());
+        matches!(source, Some(BodyError::TooLarge))
     }
 
     pub fn retry(mut self, retry: Retry) -> Self {

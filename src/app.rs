@@ -1,0 +1,396 @@
+//! Puts the gateway together and owns every part of it: the control loop on this thread, a thread for each
+//! worker, the admin port, and the order in which they start and end.
+//!
+//! Start: sockets are opened, sources list, the first snapshot is compiled, and only then do workers accept:
+//! no client ever meets a gateway that knows half of its certificates. End: readiness goes first, then the
+//! workers drain.
+
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, bail};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep_until};
+
+use crate::admin::view::{PendingRestart, SourceStatus, View};
+use crate::admin::{self, AdminState};
+use crate::compile::{Compiled, compile};
+use crate::diagnostics::Diagnostic;
+use crate::net::listen::listen;
+use crate::proxy::worker::{self, WorkerParts};
+use crate::settings::Settings;
+use crate::settings::choices::Source;
+use crate::settings::load::{Inputs, Loaded};
+use crate::settings::reload::{Applied, Reload, Reloader};
+use crate::snapshot::shared::Shared;
+use crate::sources::{Batch, directory};
+use crate::store::Store;
+use crate::telemetry::access_log::AccessLogs;
+use crate::telemetry::logging::Logging;
+use crate::telemetry::worker_stats::WorkerStats;
+use crate::tls::client::ClientTls;
+use crate::tls::tickets::Tickets;
+
+/// Batches of events that may wait for the control loop.
+const BATCHES: usize = 64;
+/// Ticket keys change this often, or as often as sessions last where that is longer.
+const TICKET_ROTATION: Duration = Duration::from_secs(3600);
+
+/// Runs the gateway until it is told to end.
+///
+/// # Errors
+/// It could not start: a port in use, a setting that cannot be honoured.
+pub fn serve(inputs: Inputs, loaded: Loaded, logging: Logging) -> anyhow::Result<()> {
+    raise_file_limit();
+    let settings = Arc::new(loaded.settings.clone());
+    for notice in &loaded.notices {
+        tracing::warn!(key = notice.key, origin = %notice.origin, "{}", notice.message);
+    }
+    let sockets = Sockets::open(&settings)?;
+    let tickets = Tickets::new(settings.ssl_session_timeout)?;
+    let compiled = Compiled::empty(&settings, &tickets, now())?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build_local(Default::default())?;
+    runtime.block_on(Control::new(settings, compiled, tickets, sockets, logging)?.run(inputs, loaded))
+}
+
+/// The listening sockets, one of each for every worker.
+struct Sockets {
+    http: Vec<Vec<TcpListener>>,
+    https: Vec<Vec<TcpListener>>,
+    admin: TcpListener,
+}
+
+impl Sockets {
+    fn open(settings: &Settings) -> anyhow::Result<Self> {
+        let workers = worker_count(settings);
+        let (mut http, mut https) = (Vec::new(), Vec::new());
+        for address in &settings.bind_address {
+            for (sockets, port, key) in
+                [(&mut http, settings.http_port, "http-port"), (&mut https, settings.https_port, "https-port")]
+            {
+                let address = SocketAddr::new(*address, port);
+                let opened = listen(address, workers);
+                sockets.push(opened.with_context(|| format!("cannot listen on {address} ({key})"))?);
+            }
+        }
+        let admin = SocketAddr::new(settings.admin_bind_address, settings.admin_port);
+        let opened = listen(admin, 1).with_context(|| format!("cannot listen on {admin} (admin-port)"))?;
+        let admin = opened.into_iter().next().context("the admin port has no socket")?;
+        Ok(Self { http: per_worker(http, workers), https: per_worker(https, workers), admin })
+    }
+}
+
+/// From a list for each address to a list for each worker.
+fn per_worker(addresses: Vec<Vec<TcpListener>>, workers: usize) -> Vec<Vec<TcpListener>> {
+    let mut out: Vec<Vec<TcpListener>> = (0..workers).map(|_| Vec::new()).collect();
+    for sockets in addresses {
+        for (worker, socket) in out.iter_mut().zip(sockets) {
+            worker.push(socket);
+        }
+    }
+    out
+}
+
+fn worker_count(settings: &Settings) -> usize {
+    match settings.workers {
+        0 => thread::available_parallelism().map_or(1, usize::from),
+        workers => workers,
+    }
+}
+
+/// The control loop's own state: all that is mutable above the data plane.
+struct Control {
+    store: Store,
+    settings: Arc<Settings>,
+    compiled: Compiled,
+    tickets: Arc<Tickets>,
+    shared: Shared,
+    logging: Logging,
+    /// What is wrong with files, by file.
+    findings: BTreeMap<Arc<PathBuf>, Vec<Diagnostic>>,
+    synced: bool,
+    draining: bool,
+    pending: Vec<PendingRestart>,
+    rejected: Option<String>,
+    view: watch::Sender<Arc<View>>,
+    workers: Workers,
+    admin: Option<TcpListener>,
+}
+
+impl Control {
+    fn new(
+        settings: Arc<Settings>,
+        compiled: Compiled,
+        tickets: Arc<Tickets>,
+        sockets: Sockets,
+        logging: Logging,
+    ) -> anyhow::Result<Self> {
+        let shared = Shared::new(Arc::new(compiled.snapshot.clone()));
+        let workers = Workers::new(sockets.http, sockets.https, &shared)?;
+        let (view, _) = watch::channel(Arc::new(View::default()));
+        Ok(Self {
+            store: Store::new(),
+            settings,
+            compiled,
+            tickets,
+            shared,
+            logging,
+            findings: BTreeMap::new(),
+            synced: false,
+            draining: false,
+            pending: Vec::new(),
+            rejected: None,
+            view,
+            workers,
+            admin: Some(sockets.admin),
+        })
+    }
+
+    async fn run(mut self, inputs: Inputs, loaded: Loaded) -> anyhow::Result<()> {
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let (batches, mut batch) = mpsc::channel(BATCHES);
+        let (reloads, mut reload) = mpsc::channel(4);
+        let (_config_map, config_map) = watch::channel(None);
+        self.start_admin()?;
+        self.start_source(batches)?;
+        let reloader = Reloader::new(inputs, loaded);
+        tokio::task::spawn_local(async move { reloader.run(config_map, reloads).await });
+        let mut rotate_tickets = Instant::now() + TICKET_ROTATION;
+        self.publish_view();
+
+        loop {
+            let recheck = self.recheck_at();
+            tokio::select! {
+                _ = terminate.recv() => break,
+                _ = interrupt.recv() => break,
+                Some(first) = batch.recv() => {
+                    self.apply(first);
+                    // What has come in meanwhile is compiled with it.
+                    while let Ok(next) = batch.try_recv() {
+                        self.apply(next);
+                    }
+                    self.compile()?;
+                }
+                Some(reload) = reload.recv() => self.reload(reload)?,
+                () = sleep_until(recheck) => self.compile()?,
+                () = sleep_until(rotate_tickets) => {
+                    self.tickets.rotate()?;
+                    rotate_tickets = Instant::now() + TICKET_ROTATION.max(self.settings.ssl_session_timeout);
+                }
+                Some(name) = self.workers.ended.recv() => bail!("{name} ended by itself"),
+            }
+        }
+        tracing::info!("ending: connections are let finish");
+        self.draining = true;
+        self.publish_view();
+        tokio::select! {
+            () = self.workers.drain() => {}
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        Ok(())
+    }
+
+    fn start_admin(&mut self) -> anyhow::Result<()> {
+        let Some(listener) = self.admin.take() else { return Ok(()) };
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        let state = AdminState {
+            shared: self.shared.clone(),
+            workers: self.workers.stats.clone(),
+            access_logs: Some(self.workers.access_logs.clone()),
+            view: self.view.subscribe(),
+        };
+        tokio::task::spawn_local(admin::serve(listener, Arc::new(state)));
+        Ok(())
+    }
+
+    fn start_source(&self, batches: mpsc::Sender<Batch>) -> anyhow::Result<()> {
+        match self.settings.source {
+            Source::Directory => {
+                if self.settings.manifests.is_empty() {
+                    bail!("no manifests: name a folder with --manifests DIR");
+                }
+                let folders = self.settings.manifests.clone();
+                let source = directory::Directory::new(folders, self.settings.pem_namespace.clone());
+                tokio::task::spawn_local(source.run(batches));
+            }
+            Source::Kubernetes => bail!("the kubernetes source is not built yet; use --source directory"),
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, batch: Batch) {
+        for event in batch.events {
+            self.store.apply(event);
+        }
+        for file in batch.findings {
+            match file.diagnostics.is_empty() {
+                true => drop(self.findings.remove(&file.file)),
+                false => drop(self.findings.insert(file.file, file.diagnostics)),
+            }
+        }
+        self.synced |= batch.synced;
+    }
+
+    /// Brings what workers serve up to date. Until every source has listed once, nothing is served at all.
+    fn compile(&mut self) -> anyhow::Result<()> {
+        let changes = self.store.take_changes();
+        self.compiled = compile(&self.store, &changes, &self.settings, &self.compiled, now());
+        if self.synced {
+            self.shared.publish(Arc::new(self.compiled.snapshot.clone()));
+            self.workers.start()?;
+        }
+        self.publish_view();
+        Ok(())
+    }
+
+    fn reload(&mut self, reload: Reload) -> anyhow::Result<()> {
+        match reload {
+            Reload::Applied(Applied { settings, changes, pending, notices }) => {
+                for change in &changes {
+                    tracing::info!(key = change.key, old = %change.old, new = %change.new, "setting changed");
+                }
+                for notice in &notices {
+                    tracing::warn!(key = notice.key, origin = %notice.origin, "{}", notice.message);
+                }
+                self.rejected = None;
+                self.pending = pending.iter().map(PendingRestart::from).collect();
+                self.logging.set(&settings);
+                self.tickets.set_lifetime(settings.ssl_session_timeout);
+                self.settings = settings;
+                self.compile()
+            }
+            Reload::Rejected(error) => {
+                tracing::error!(%error, "settings not changed: the last good ones stay");
+                self.rejected = Some(error.to_string());
+                self.publish_view();
+                Ok(())
+            }
+        }
+    }
+
+    fn recheck_at(&self) -> Instant {
+        const NEVER: Duration = Duration::from_secs(24 * 3600);
+        let wait = self.compiled.recheck_at().map(|at| u64::try_from(at - now()).unwrap_or(0));
+        Instant::now() + wait.map_or(NEVER, Duration::from_secs)
+    }
+
+    fn publish_view(&self) {
+        let files = self.findings.values().flatten().cloned();
+        let mut diagnostics: Vec<_> = files.chain(self.compiled.report.all().cloned()).collect();
+        diagnostics.sort();
+        self.view.send_replace(Arc::new(View {
+            ready: self.workers.running() && !self.draining,
+            draining: self.draining,
+            pending_restart: self.pending.clone(),
+            last_restart_error: self.rejected.clone(),
+            diagnostics: diagnostics.into(),
+            sources: vec![SourceStatus { name: self.settings.source.as_str(), synced: self.synced, last_error: None }],
+            ..View::default()
+        }));
+    }
+}
+
+/// The threads of the data plane.
+struct Workers {
+    sockets: Vec<(Vec<TcpListener>, Vec<TcpListener>)>,
+    shared: Shared,
+    stats: Vec<Arc<WorkerStats>>,
+    access_logs: Arc<AccessLogs>,
+    threads: Vec<JoinHandle<()>>,
+    stop: watch::Sender<bool>,
+    /// The names of those that ended.
+    ended: mpsc::UnboundedReceiver<String>,
+    end: mpsc::UnboundedSender<String>,
+}
+
+impl Workers {
+    fn new(
+        http: Vec<Vec<TcpListener>>,
+        https: Vec<Vec<TcpListener>>,
+        shared: &Shared,
+    ) -> anyhow::Result<Self> {
+        let sockets: Vec<_> = http.into_iter().zip(https).collect();
+        let (end, ended) = mpsc::unbounded_channel();
+        Ok(Self {
+            stats: sockets.iter().map(|_| Arc::default()).collect(),
+            sockets,
+            shared: shared.clone(),
+            access_logs: Arc::new(AccessLogs::start(std::io::stdout())?),
+            threads: Vec::new(),
+            stop: watch::channel(false).0,
+            ended,
+            end,
+        })
+    }
+
+    fn running(&self) -> bool {
+        !self.threads.is_empty()
+    }
+
+    /// Starts them the first time it is called.
+    fn start(&mut self) -> anyhow::Result<()> {
+        for (index, ((http, https), stats)) in self.sockets.drain(..).zip(&self.stats).enumerate() {
+            let parts = WorkerParts {
+                http,
+                https,
+                shared: self.shared.clone(),
+                stats: stats.clone(),
+                access_log: self.access_logs.for_worker(),
+                // What ingress-nginx does: a backend's certificate is checked where an annotation says so.
+                upstream_tls: ClientTls::unverified(),
+                stop: self.stop.subscribe(),
+            };
+            let name = format!("worker-{index}");
+            let ended = Ended(name.clone(), self.end.clone());
+            let thread = thread::Builder::new().name(name).spawn(move || {
+                let ended = ended;
+                if let Err(error) = worker::run(parts) {
+                    tracing::error!(%error, worker = ended.0, "worker failed");
+                }
+            });
+            self.threads.push(thread.context("no thread for a worker")?);
+        }
+        Ok(())
+    }
+
+    /// Tells all to end, and waits for them.
+    async fn drain(&mut self) {
+        self.stop.send_replace(true);
+        for _ in 0..self.threads.len() {
+            self.ended.recv().await;
+        }
+    }
+}
+
+/// Says that a worker has ended, in whatever way it did.
+struct Ended(String, mpsc::UnboundedSender<String>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        // Nobody listens any more when the whole process is ending.
+        let _ = self.1.send(std::mem::take(&mut self.0));
+    }
+}
+
+/// As many open files as the system lets us have: each connection is one, each backend connection another.
+fn raise_file_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::debug!(%error, "the limit of open files stays as it is");
+    }
+}
+
+/// Seconds since the Unix epoch.
+fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}
