@@ -10,10 +10,12 @@
 //! Data flows one way. The data plane (`tls`, `proxy`, `net`) reads `snapshot` and never reaches back into
 //! `compile`, `store` or `sources`; `docs/architecture.md` has the whole picture.
 
+pub mod cli;
 pub mod diagnostics;
 pub mod names;
 pub mod settings;
 pub mod snapshot;
+pub mod sources;
 pub mod store;
 pub mod telemetry;
 pub mod tls;
