@@ -11,6 +11,7 @@
 //! `compile`, `store` or `sources`; `docs/architecture.md` has the whole picture.
 
 pub mod cli;
+pub mod compile;
 pub mod diagnostics;
 pub mod names;
 pub mod settings;
@@ -18,4 +19,6 @@ pub mod snapshot;
 pub mod sources;
 pub mod store;
 pub mod telemetry;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod tls;
