@@ -11,6 +11,7 @@
 //! `compile`, `store` or `sources`; `docs/architecture.md` has the whole picture.
 
 pub mod annotations;
+pub mod app;
 pub mod cli;
 pub mod compile;
 pub mod diagnostics;
@@ -19,6 +20,7 @@ pub mod net;
 pub mod proxy;
 pub mod settings;
 pub mod snapshot;
+pub mod sources;
 pub mod store;
 pub mod telemetry;
 #[cfg(any(test, feature = "testing"))]

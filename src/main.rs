@@ -1,9 +1,14 @@
-//! The `portcullis` command.
+//! The `portcullis` command: reads its arguments, installs the one crypto provider, hands over.
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use portcullis::cli::diff::DiffArgs;
+use portcullis::cli::{check, diff, serve};
+use portcullis::settings::flags::ServeArgs;
+
+#[cfg(feature = "jemalloc")]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// A TLS ingress gateway with dynamic certificates
 #[derive(Parser)]
@@ -15,13 +20,21 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    Diff(DiffArgs),
+    /// Run the gateway
+    Serve(ServeArgs),
+    Check(check::Check),
+    Diff(diff::DiffArgs),
 }
 
 fn main() -> ExitCode {
-    let Cli { command: Command::Diff(diff) } = Cli::parse();
-    diff.run().unwrap_or_else(|error| {
-        eprintln!("error: {error}");
+    portcullis::tls::install_provider();
+    let result = match Cli::parse().command {
+        Command::Serve(args) => serve::run(&args),
+        Command::Check(args) => args.run().map_err(Into::into),
+        Command::Diff(args) => args.run().map_err(Into::into),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
         ExitCode::FAILURE
     })
 }

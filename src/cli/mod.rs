@@ -1,3 +1,5 @@
 //! The subcommands, one file each.
 
+pub mod check;
 pub mod diff;
+pub mod serve;

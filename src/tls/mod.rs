@@ -5,3 +5,9 @@ pub mod client;
 pub mod keys;
 pub mod policy;
 pub mod tickets;
+
+/// Makes aws-lc-rs what every part of the process that speaks TLS uses. Called once, first thing.
+pub fn install_provider() {
+    // Fails only where it has been called before, which is fine.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+}

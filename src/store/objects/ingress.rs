@@ -1,4 +1,7 @@
-use super::Metadata;
+use super::field::quoted;
+use super::metadata::is_subdomain;
+use super::{Field, Findings, Metadata};
+use crate::names::HostPattern;
 
 /// `networking.k8s.io/v1 Ingress`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,4 +62,250 @@ pub enum Backend {
 pub enum ServicePortRef {
     Number(u16),
     Name(String),
+}
+
+impl Ingress {
+    /// Reads the object behind `metadata`. A rule, path or TLS entry that cannot be used is left out alone.
+    pub(super) fn decode(metadata: Metadata, object: &Field<'_>, findings: &mut Findings) -> Option<Self> {
+        let mut ingress =
+            Self { metadata, class: None, default_backend: None, tls: Vec::new(), rules: Vec::new() };
+        let Some(spec) = object.get("spec") else {
+            findings.error(object, "MissingField", "the Ingress has no spec and routes nothing");
+            return None;
+        };
+        spec.only(&["ingressClassName", "defaultBackend", "tls", "rules"], findings);
+        if let Some(field) = spec.get("ingressClassName") {
+            ingress.class = Some(field.text(findings)?.to_owned());
+        }
+        ingress.default_backend =
+            spec.get("defaultBackend").and_then(|field| Backend::decode(&field, findings));
+        if let Some(list) = spec.get("tls") {
+            for item in list.items(findings) {
+                ingress.tls.extend(IngressTls::decode(&item, findings));
+            }
+        }
+        if let Some(list) = spec.get("rules") {
+            for item in list.items(findings) {
+                ingress.rules.extend(IngressRule::decode(&item, findings));
+            }
+            // All rules dropped is not the same as none given, which would claim every host.
+            if ingress.rules.is_empty() && list.items(findings).next().is_some() {
+                findings.error(&list, "NoUsableRule", "no rule can be used: the Ingress is ignored");
+                return None;
+            }
+        }
+        Some(ingress)
+    }
+}
+
+impl IngressTls {
+    fn decode(item: &Field<'_>, findings: &mut Findings) -> Option<Self> {
+        if !item.is_mapping(findings) {
+            return None;
+        }
+        item.only(&["hosts", "secretName"], findings);
+        let mut tls = Self { hosts: Vec::new(), secret: None };
+        if let Some(list) = item.get("hosts") {
+            for field in list.items(findings) {
+                if let Some(host) = decode_host(&field, findings) {
+                    tls.hosts.push(host.to_owned());
+                }
+            }
+        }
+        if let Some(field) = item.get("secretName")
+            && let Some(name) = field.text(findings)
+            && !name.is_empty()
+        {
+            match is_subdomain(name) {
+                true => tls.secret = Some(name.to_owned()),
+                false => {
+                    let message = format!(
+                        "{} is not a Secret name; the Secret must be in the Ingress's own namespace",
+                        quoted(name)
+                    );
+                    findings.error(&field, "InvalidName", message);
+                }
+            }
+        }
+        Some(tls)
+    }
+}
+
+impl IngressRule {
+    fn decode(item: &Field<'_>, findings: &mut Findings) -> Option<Self> {
+        if !item.is_mapping(findings) {
+            return None;
+        }
+        item.only(&["host", "http"], findings);
+        let host = match item.get("host") {
+            Some(field) => Some(decode_host(&field, findings)?.to_owned()),
+            None => None,
+        };
+        let mut paths = Vec::new();
+        if let Some(http) = item.get("http") {
+            http.only(&["paths"], findings);
+            if let Some(list) = http.get("paths") {
+                for item in list.items(findings) {
+                    paths.extend(IngressPath::decode(&item, findings));
+                }
+            }
+        }
+        Some(Self { host, paths })
+    }
+}
+
+/// A host as written, if it is one: a name or `*.` and a name, without a port. Empty means every host.
+fn decode_host<'a>(field: &Field<'a>, findings: &mut Findings) -> Option<&'a str> {
+    let host = field.text(findings)?;
+    let problem = match HostPattern::parse(host) {
+        Ok(_) if !host.starts_with('[') && host.contains(':') => "a host here takes no port".to_owned(),
+        Ok(_) => return Some(host),
+        Err(error) => error.to_string(),
+    };
+    findings.error(field, "InvalidHost", format!("{}: {problem}", quoted(host)));
+    None
+}
+
+impl IngressPath {
+    fn decode(item: &Field<'_>, findings: &mut Findings) -> Option<Self> {
+        if !item.is_mapping(findings) {
+            return None;
+        }
+        item.only(&["path", "pathType", "backend"], findings);
+        let kind = PathType::decode(item, findings)?;
+        let path = match item.get("path") {
+            Some(field) => {
+                let path = field.text(findings)?;
+                if let Err(problem) = check_path(path, kind) {
+                    findings.error(&field, "InvalidPath", format!("{}: {problem}", quoted(path)));
+                    return None;
+                }
+                path
+            }
+            None => "",
+        };
+        let Some(backend) = item.get("backend") else {
+            findings.error(item, "MissingField", "the path has no backend");
+            return None;
+        };
+        Some(Self { path: path.to_owned(), kind, backend: Backend::decode(&backend, findings)? })
+    }
+}
+
+impl PathType {
+    fn decode(item: &Field<'_>, findings: &mut Findings) -> Option<Self> {
+        let Some(field) = item.get("pathType") else {
+            let message = "pathType is missing: ImplementationSpecific is assumed";
+            findings.warning(item, "MissingField", message);
+            return Some(Self::ImplementationSpecific);
+        };
+        match field.text(findings)? {
+            "Exact" => Some(Self::Exact),
+            "Prefix" => Some(Self::Prefix),
+            "ImplementationSpecific" => Some(Self::ImplementationSpecific),
+            other => {
+                let message = format!("{} is not Exact, Prefix or ImplementationSpecific", quoted(other));
+                findings.error(&field, "InvalidPathType", message);
+                None
+            }
+        }
+    }
+}
+
+/// The rules of the Kubernetes API for paths, so that what is served from a file is served in a cluster too.
+fn check_path(path: &str, kind: PathType) -> Result<(), &'static str> {
+    const LONGEST: usize = 4096;
+    if path.is_empty() {
+        return Ok(());
+    }
+    if !path.starts_with('/') {
+        return Err("a path starts with '/'");
+    }
+    if path.len() > LONGEST {
+        return Err("the path is longer than 4096 bytes");
+    }
+    if path.bytes().any(|byte| byte.is_ascii_control()) {
+        return Err("the path has a control character");
+    }
+    if kind == PathType::ImplementationSpecific {
+        return Ok(());
+    }
+    let lower = path.to_ascii_lowercase();
+    if lower.contains("%2f") {
+        return Err("the path has an encoded '/'");
+    }
+    let mut segments = path.split('/').skip(1).peekable();
+    while let Some(segment) = segments.next() {
+        match segment {
+            "." | ".." => return Err("the path has a '.' or '..' segment"),
+            "" if segments.peek().is_some() => return Err("the path has an empty segment, '//'"),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+impl Backend {
+    fn decode(field: &Field<'_>, findings: &mut Findings) -> Option<Self> {
+        field.only(&["service", "resource"], findings);
+        let Some(service) = field.get("service") else {
+            if field.get("resource").is_some() {
+                findings.warning(field, "UnsupportedBackend", "a resource backend is not served");
+                return Some(Self::Resource);
+            }
+            findings.error(field, "MissingField", "the backend names no service");
+            return None;
+        };
+        service.only(&["name", "port"], findings);
+        let name = match service.get("name") {
+            Some(field) => {
+                let name = field.text(findings)?;
+                if !is_subdomain(name) {
+                    let message = format!("{} is not a Service name", quoted(name));
+                    findings.error(&field, "InvalidName", message);
+                    return None;
+                }
+                name.to_owned()
+            }
+            None => {
+                findings.error(&service, "MissingField", "the backend service has no name");
+                return None;
+            }
+        };
+        let port = decode_backend_port(&service, findings)?;
+        Some(Self::Service { name, port })
+    }
+}
+
+fn decode_backend_port(service: &Field<'_>, findings: &mut Findings) -> Option<ServicePortRef> {
+    let Some(port) = service.get("port") else {
+        findings.error(service, "MissingField", "the backend service has no port");
+        return None;
+    };
+    port.only(&["name", "number"], findings);
+    if let Some(number) = port.get("number") {
+        return number.port(findings).map(ServicePortRef::Number);
+    }
+    match port.get("name") {
+        Some(name) => decode_port_ref(&name, findings),
+        None => {
+            findings.error(&port, "MissingField", "the port has neither number nor name");
+            None
+        }
+    }
+}
+
+/// A port by number, or by name: 1 to 63 letters, digits and `-`.
+pub(super) fn decode_port_ref(field: &Field<'_>, findings: &mut Findings) -> Option<ServicePortRef> {
+    if field.is_number() {
+        return field.port(findings).map(ServicePortRef::Number);
+    }
+    let name = field.text(findings)?;
+    let valid = (1..=63).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    if !valid {
+        findings.error(field, "InvalidPort", format!("{} is not a port name", quoted(name)));
+        return None;
+    }
+    Some(ServicePortRef::Name(name.to_owned()))
 }

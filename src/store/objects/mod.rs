@@ -5,11 +5,17 @@
 
 mod config_map;
 mod endpoint_slice;
+mod field;
 mod ingress;
 mod ingress_class;
+mod kinds;
+mod metadata;
 mod namespace;
+mod node;
 mod secret;
 mod service;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,9 +25,13 @@ use serde::Serialize;
 
 pub use config_map::ConfigMap;
 pub use endpoint_slice::{Endpoint, EndpointPort, EndpointSlice};
+pub use field::{Field, Findings, quoted};
 pub use ingress::{Backend, Ingress, IngressPath, IngressRule, IngressTls, PathType, ServicePortRef};
 pub use ingress_class::IngressClass;
+pub use kinds::{Decoded, Unknown};
+pub use metadata::{is_label, is_subdomain};
 pub use namespace::Namespace;
+pub use node::Node;
 pub use secret::{Secret, SecretOrigin};
 pub use service::{Service, ServiceKind, ServicePort};
 
@@ -37,9 +47,29 @@ pub enum Kind {
     Service,
 }
 
+impl Kind {
+    /// Its name, as in `kind:`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ConfigMap => "ConfigMap",
+            Self::EndpointSlice => "EndpointSlice",
+            Self::Ingress => "Ingress",
+            Self::IngressClass => "IngressClass",
+            Self::Namespace => "Namespace",
+            Self::Secret => "Secret",
+            Self::Service => "Service",
+        }
+    }
+
+    /// Whether objects of this kind have no namespace.
+    pub fn is_cluster_scoped(self) -> bool {
+        matches!(self, Self::IngressClass | Self::Namespace)
+    }
+}
+
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self, f)
+        f.write_str(self.as_str())
     }
 }
 

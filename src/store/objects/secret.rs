@@ -1,6 +1,11 @@
 use std::sync::Arc;
 
-use super::Metadata;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use zeroize::Zeroizing;
+
+use super::{Field, Findings, Kind, Metadata};
+use crate::diagnostics::{Diagnostic, ObjectRef, Severity};
 use crate::tls::keys::{KeyPair, KeyPairError};
 
 /// `v1 Secret`, already parsed: the key-and-certificate pair becomes a [`KeyPair`] when it arrives and its
@@ -22,4 +27,81 @@ pub enum SecretOrigin {
     Object,
     /// A plain PEM pair in a manifests folder: bound to the names in its SANs.
     PemPair,
+}
+
+impl Secret {
+    /// Reads the object behind `metadata`: `tls.crt` and `tls.key` of `data` and `stringData`, of which the
+    /// latter wins as in the API. A pair that cannot be used is kept as its error.
+    pub(super) fn decode(metadata: Metadata, object: &Field<'_>, findings: &mut Findings) -> Option<Self> {
+        let kind = object.get("type").and_then(|field| field.text(findings)).unwrap_or("Opaque").to_owned();
+        let certificates = decode_value(object, "tls.crt", findings);
+        let key = decode_value(object, "tls.key", findings);
+        let pair = (certificates.is_some() || key.is_some())
+            .then(|| KeyPair::parse(&certificates.unwrap_or_default(), &key.unwrap_or_default()));
+        let pair = pair.map(|pair| pair.map(Arc::new));
+        let secret = Self { metadata, kind, origin: SecretOrigin::Object, pair };
+        findings.extend(secret.findings());
+        Some(secret)
+    }
+
+    /// The Secret that a PEM pair in a folder stands for.
+    pub fn from_pem(metadata: Metadata, certificates: &[u8], key: &[u8]) -> Self {
+        let pair = Some(KeyPair::parse(certificates, key).map(Arc::new));
+        Self { metadata, kind: "kubernetes.io/tls".into(), origin: SecretOrigin::PemPair, pair }
+    }
+
+    /// What is wrong or odd about the pair.
+    pub fn findings(&self) -> Vec<Diagnostic> {
+        let finding = |severity, field, reason, message| {
+            let object = ObjectRef::new(Kind::Secret, &self.metadata.name);
+            Diagnostic::new(severity, object, field, reason, message)
+        };
+        match &self.pair {
+            None => Vec::new(),
+            Some(Err(error)) => {
+                let field = error.part().field();
+                vec![finding(Severity::Error, field, error.reason(), error.to_string())]
+            }
+            Some(Ok(pair)) => {
+                let warnings = pair.warnings.iter();
+                warnings
+                    .map(|it| finding(Severity::Warning, it.part().field(), it.reason(), it.to_string()))
+                    .collect()
+            }
+        }
+    }
+}
+
+/// The bytes under `key`; a value that cannot be decoded counts as empty, so that the Secret reads as broken
+/// and not as one without a certificate.
+fn decode_value(object: &Field<'_>, key: &str, findings: &mut Findings) -> Option<Zeroizing<Vec<u8>>> {
+    if let Some(map) = object.get("stringData")
+        && let Some(field) = map.get(key)
+    {
+        let text = field.text(findings).unwrap_or_default();
+        return Some(Zeroizing::new(text.as_bytes().to_vec()));
+    }
+    let map = object.get("data")?;
+    let field = map.get(key)?;
+    let text = field.text(findings).unwrap_or_default();
+    let bytes = decode_base64(text).unwrap_or_else(|| {
+        findings.error(&field, "InvalidBase64", "the value is not base64");
+        Zeroizing::default()
+    });
+    Some(bytes)
+}
+
+/// Standard base64; line breaks are skipped, as the API server does.
+fn decode_base64(text: &str) -> Option<Zeroizing<Vec<u8>>> {
+    let mut joined = Zeroizing::new(Vec::new());
+    let mut input = text.as_bytes();
+    if input.iter().any(u8::is_ascii_whitespace) {
+        joined.reserve_exact(input.len());
+        joined.extend(input.iter().filter(|byte| !byte.is_ascii_whitespace()));
+        input = &joined;
+    }
+    let mut bytes = Zeroizing::new(vec![0; base64::decoded_len_estimate(input.len())]);
+    let length = STANDARD.decode_slice(input, &mut bytes).ok()?;
+    bytes.truncate(length);
+    Some(bytes)
 }

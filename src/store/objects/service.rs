@@ -1,4 +1,9 @@
-use super::{Metadata, ServicePortRef};
+use std::net::IpAddr;
+
+use super::field::quoted;
+use super::ingress::decode_port_ref;
+use super::{Field, Findings, Metadata, ServicePortRef};
+use crate::names::canonical_host;
 
 /// `v1 Service`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,4 +29,65 @@ pub struct ServicePort {
     pub target: Option<ServicePortRef>,
     /// `appProtocol`, such as `kubernetes.io/h2c`.
     pub app_protocol: Option<String>,
+}
+
+impl Service {
+    /// Reads the object behind `metadata`; a port that cannot be used is left out.
+    pub(super) fn decode(metadata: Metadata, object: &Field<'_>, findings: &mut Findings) -> Option<Self> {
+        let Some(spec) = object.get("spec") else {
+            findings.warning(object, "MissingField", "the Service has no spec and so no ports");
+            return Some(Self { metadata, kind: ServiceKind::Cluster, ports: Vec::new() });
+        };
+        let kind = match spec.get("type").and_then(|field| field.text(findings)) {
+            Some("ExternalName") => ServiceKind::ExternalName(decode_external_name(&spec, findings)?),
+            _ => ServiceKind::Cluster,
+        };
+        let mut ports = Vec::new();
+        if let Some(list) = spec.get("ports") {
+            for item in list.items(findings) {
+                ports.extend(ServicePort::decode(&item, findings));
+            }
+        }
+        Some(Self { metadata, kind, ports })
+    }
+}
+
+fn decode_external_name(spec: &Field<'_>, findings: &mut Findings) -> Option<String> {
+    let Some(field) = spec.get("externalName") else {
+        findings.error(spec, "MissingField", "type ExternalName needs spec.externalName");
+        return None;
+    };
+    let name = field.text(findings)?;
+    match canonical_host(name) {
+        Ok(host) if !name.contains(':') || name.starts_with('[') => Some(host.into_owned()),
+        // An IPv6 address without brackets.
+        _ if name.parse::<IpAddr>().is_ok() => Some(name.to_owned()),
+        _ => {
+            let message = format!("{} is neither a host name nor an address", quoted(name));
+            findings.error(&field, "InvalidHost", message);
+            None
+        }
+    }
+}
+
+impl ServicePort {
+    fn decode(item: &Field<'_>, findings: &mut Findings) -> Option<Self> {
+        let Some(port) = item.get("port") else {
+            findings.error(item, "MissingField", "the port has no number");
+            return None;
+        };
+        if item.get("protocol").and_then(|field| field.text(findings)).is_some_and(|name| name != "TCP") {
+            return None;
+        }
+        let text = |key, findings: &mut Findings| {
+            let field = item.get(key)?;
+            field.text(findings).filter(|text| !text.is_empty()).map(str::to_owned)
+        };
+        Some(Self {
+            name: text("name", findings),
+            port: port.port(findings)?,
+            target: item.get("targetPort").and_then(|field| decode_port_ref(&field, findings)),
+            app_protocol: text("appProtocol", findings),
+        })
+    }
 }

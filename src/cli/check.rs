@@ -1,0 +1,133 @@
+//! `portcullis check PATH…`: reads manifests once and prints what is wrong with them.
+//!
+//! Exit code 0 without errors, 1 with, 2 for wrong usage (by clap).
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+
+use crate::diagnostics::{Diagnostic, Severity};
+use crate::sources::directory::Directory;
+
+/// Read manifests and print what is wrong with them.
+#[derive(Debug, Args)]
+pub struct Check {
+    /// Folders or files with manifests and PEM pairs
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<PathBuf>,
+    /// How to print the findings
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    output: Output,
+    /// Namespace of the Secrets that PEM pairs stand for
+    #[arg(long, value_name = "NAMESPACE", default_value = "default")]
+    pem_namespace: String,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Output {
+    Text,
+    Json,
+}
+
+impl Check {
+    /// Reads, prints to standard output, and says how it went.
+    pub fn run(self) -> io::Result<ExitCode> {
+        let batch = Directory { roots: self.paths, pem_namespace: self.pem_namespace }.read();
+        let objects = batch.events.len();
+        let diagnostics: Vec<_> = batch.findings.into_iter().flat_map(|file| file.diagnostics).collect();
+        let mut out = io::stdout().lock();
+        match self.output {
+            Output::Text => {
+                write!(out, "{}", Text { diagnostics: &diagnostics, objects, color: out.is_terminal() })?
+            }
+            Output::Json => {
+                serde_json::to_writer_pretty(&mut out, &Json { diagnostics: &diagnostics })?;
+                writeln!(out)?;
+            }
+        }
+        let failed = diagnostics.iter().any(|it| it.severity == Severity::Error);
+        Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    }
+}
+
+#[derive(Serialize)]
+struct Json<'a> {
+    diagnostics: &'a [Diagnostic],
+}
+
+/// Findings by file, worst first, and a line that sums up.
+struct Text<'a> {
+    diagnostics: &'a [Diagnostic],
+    objects: usize,
+    color: bool,
+}
+
+impl fmt::Display for Text<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut files: BTreeMap<Option<&Path>, Vec<&Diagnostic>> = BTreeMap::new();
+        for diagnostic in self.diagnostics {
+            files.entry(diagnostic.file.as_ref().map(|file| file.as_path())).or_default().push(diagnostic);
+        }
+        for (file, mut diagnostics) in files {
+            let title = file.map_or("objects".into(), |file| file.display().to_string());
+            writeln!(f, "{}", self.paint("1", &title))?;
+            diagnostics.sort_by(|a, b| b.severity.cmp(&a.severity).then_with(|| a.cmp(b)));
+            let rows: Vec<_> = diagnostics.iter().map(|it| (it, subject(it))).collect();
+            let width =
+                |text: &dyn Fn(&(&&Diagnostic, String)) -> usize| rows.iter().map(text).max().unwrap_or(0);
+            let reasons = width(&|(it, _)| it.reason.len());
+            let subjects = width(&|(_, subject)| subject.chars().count()).min(WIDEST);
+            for (it, subject) in &rows {
+                let (word, color) = match it.severity {
+                    Severity::Error => ("error  ", "31"),
+                    Severity::Warning => ("warning", "33"),
+                    Severity::Info => ("info   ", "36"),
+                };
+                let word = self.paint(color, word);
+                let reason = it.reason;
+                let space = if subject.is_empty() && subjects == 0 { "" } else { "  " };
+                writeln!(f, "  {word}  {reason:<reasons$}{space}{subject:<subjects$}  {}", it.message)?;
+            }
+            f.write_char('\n')?;
+        }
+        let count = |severity| self.diagnostics.iter().filter(|it| it.severity == severity).count();
+        let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
+        writeln!(
+            f,
+            "{} read, {}, {}",
+            counted(self.objects, "object"),
+            counted(errors, "error"),
+            counted(warnings, "warning")
+        )
+    }
+}
+
+/// A wider subject pushes its message to the right instead of all of them.
+const WIDEST: usize = 60;
+
+fn subject(diagnostic: &Diagnostic) -> String {
+    let object = diagnostic.object.as_ref().map(ToString::to_string).unwrap_or_default();
+    match &*diagnostic.field {
+        "" => object,
+        field if object.is_empty() => field.to_owned(),
+        field => format!("{object} {field}"),
+    }
+}
+
+fn counted(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
+impl Text<'_> {
+    fn paint(&self, code: &str, text: &str) -> String {
+        match self.color {
+            true => format!("\x1b[{code}m{text}\x1b[0m"),
+            false => text.to_owned(),
+        }
+    }
+}

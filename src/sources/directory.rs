@@ -1,0 +1,135 @@
+//! The directory source: Kubernetes manifests and PEM pairs in folders, followed as they change.
+//!
+//! A task on the control runtime. An event makes it look at that one path at once; what follows shortly after
+//! is gathered, so that a burst costs few revisions. Every 30 seconds everything is looked at without being
+//! read, for file systems and mishaps that send no events. A file that cannot be used leaves what it last
+//! defined in place.
+
+mod claims;
+mod content;
+mod documents;
+mod folders;
+mod read;
+#[cfg(test)]
+mod tests;
+mod tree;
+mod unit;
+mod watch;
+
+use std::future::pending;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc::Sender;
+use tokio::task::spawn_blocking;
+use tokio::time::{sleep, sleep_until};
+
+use super::Batch;
+use tree::Tree;
+use watch::{Inbox, Touch, Touched, Watcher};
+
+/// How often everything is looked at.
+const RESCAN: Duration = Duration::from_secs(30);
+/// The pause after a batch, in which further changes are gathered: at first, and at most while they keep
+/// coming.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(50));
+/// Paths that are read on the control thread; what is more goes to a thread that may block.
+const FEW: usize = 16;
+
+/// Folders of manifests and PEM pairs. A root may also be one file.
+pub struct Directory {
+    pub roots: Vec<PathBuf>,
+    /// The namespace of the Secrets that PEM pairs stand for.
+    pub pem_namespace: String,
+}
+
+impl Directory {
+    /// Reads everything once, without watching.
+    pub fn read(self) -> Batch {
+        let mut tree = Tree::new(self.roots, &self.pem_namespace, None);
+        tree.scan(Instant::now());
+        tree.take_batch().unwrap_or_default()
+    }
+
+    /// Sends everything as one batch, then what changes, until the receiver is dropped.
+    pub async fn run(self, batches: Sender<Batch>) {
+        let inbox = Arc::new(Inbox::default());
+        let watcher = Watcher::new(inbox.clone())
+            .inspect_err(|error| tracing::warn!(%error, "folders cannot be watched, changes are seen late"))
+            .ok();
+        let mut tree = Tree::new(self.roots, &self.pem_namespace, watcher);
+        tree = blocking(tree, |tree| tree.scan(Instant::now())).await;
+        let mut rescan = Instant::now() + RESCAN;
+        let mut pause = PAUSE.0;
+        loop {
+            if let Some(batch) = tree.take_batch() {
+                if batches.send(batch).await.is_err() {
+                    return;
+                }
+                sleep(pause).await;
+            }
+            tokio::select! {
+                () = inbox.changed() => {}
+                () = due(tree.next_due()) => {}
+                () = due(Some(rescan)) => {}
+                () = batches.closed() => return,
+            }
+            let touched = inbox.take();
+            // More than one change in a pause is a burst.
+            pause = match touched.paths.len() {
+                0 | 1 => PAUSE.0,
+                _ => (pause * 2).min(PAUSE.1),
+            };
+            let all = touched.lost || Instant::now() >= rescan;
+            tree = match all || touched.paths.len() > FEW {
+                true => blocking(tree, move |tree| follow(tree, touched, all)).await,
+                false => {
+                    follow(&mut tree, touched, false);
+                    tree
+                }
+            };
+            if all {
+                rescan = Instant::now() + RESCAN;
+            }
+        }
+    }
+}
+
+/// Looks at what was touched, what is due and, with `all`, at everything.
+fn follow(tree: &mut Tree, touched: Touched, all: bool) {
+    let now = Instant::now();
+    for (path, touch) in touched.paths {
+        match touch {
+            Touch::Done => tree.touch(&path, now),
+            Touch::Writing => tree.write_begins(path, now),
+        }
+    }
+    tree.tick(now);
+    if all {
+        tree.scan(now);
+    }
+}
+
+async fn due(when: Option<Instant>) {
+    match when {
+        Some(when) => sleep_until(when.into()).await,
+        None => pending().await,
+    }
+}
+
+/// Runs `work` where it may block.
+async fn blocking(mut tree: Tree, work: impl FnOnce(&mut Tree) + Send + 'static) -> Tree {
+    let task = spawn_blocking(move || {
+        work(&mut tree);
+        tree
+    });
+    match task.await {
+        Ok(tree) => tree,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // The runtime is shutting down.
+            Err(_) => pending().await,
+        },
+    }
+}

@@ -1,0 +1,157 @@
+//! From the bytes of a unit to objects and findings. Pure; the state of the folders is in `tree`.
+
+use std::collections::HashSet;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use super::documents::documents;
+use super::read::Contents;
+use super::unit::Unit;
+use crate::diagnostics::{Diagnostic, ObjectRef, Severity};
+use crate::store::objects::{Decoded, Findings, Kind, Metadata, Node, Object, ObjectName, Secret, Unknown};
+
+/// What the files of one unit define.
+#[derive(Default)]
+pub struct Content {
+    pub objects: Vec<Defined>,
+    /// Kinds that are not read, each once.
+    pub unknown: Vec<Unknown>,
+    pub findings: Vec<Diagnostic>,
+    /// Something could not be parsed, so that objects may be missing: the writer may not be done.
+    pub broken: bool,
+    /// There is nothing but white space, as in a file that was truncated to be written again.
+    pub empty: bool,
+}
+
+/// An object with a digest of what it was decoded from.
+pub struct Defined {
+    pub object: Object,
+    pub digest: u64,
+}
+
+impl Defined {
+    pub fn id(&self) -> (Kind, ObjectName) {
+        (self.object.kind(), self.object.metadata().name.clone())
+    }
+}
+
+/// Decodes a manifest or a PEM pair. `hasher` makes the digests.
+pub fn decode(unit: &Unit, contents: &Contents, namespace: &Arc<str>, hasher: &impl BuildHasher) -> Content {
+    match unit.key {
+        Some(_) => decode_pair(unit, contents, namespace, hasher),
+        None => decode_manifest(&contents[0], hasher),
+    }
+}
+
+fn decode_pair(unit: &Unit, contents: &Contents, namespace: &Arc<str>, hasher: &impl BuildHasher) -> Content {
+    let name = ObjectName::new(namespace.clone(), unit.secret_name());
+    let metadata =
+        Metadata { name, created: None, labels: Default::default(), annotations: Default::default() };
+    let [certificates, key] = contents;
+    let secret = Secret::from_pem(metadata, certificates, key);
+    let digest = hasher.hash_one((certificates.as_slice(), key.as_slice()));
+    Content {
+        broken: matches!(secret.pair, Some(Err(_))),
+        findings: secret.findings(),
+        objects: vec![Defined { object: Object::Secret(secret), digest }],
+        ..Content::default()
+    }
+}
+
+fn decode_manifest(bytes: &[u8], hasher: &impl BuildHasher) -> Content {
+    let text = match std::str::from_utf8(bytes) {
+        Ok(text) => text,
+        Err(error) => {
+            let valid = bytes.get(..error.valid_up_to()).unwrap_or_default();
+            let line = 1 + valid.iter().filter(|byte| **byte == b'\n').count();
+            let message = format!("line {line}: the text is not UTF-8");
+            let findings = vec![file_error("NotUtf8", message)];
+            return Content { findings, broken: true, ..Content::default() };
+        }
+    };
+    let mut manifest = Manifest { content: Content::default(), seen: HashSet::new(), hasher };
+    manifest.content.empty = text.trim_start_matches('\u{feff}').trim().is_empty();
+    for document in documents(text) {
+        match document.content {
+            Ok(mut node) => {
+                manifest.decode(document.line, &node, None, 0);
+                node.wipe();
+            }
+            Err(fault) => {
+                manifest.content.broken = true;
+                manifest.content.findings.push(file_error(fault.reason, fault.to_string()));
+            }
+        }
+    }
+    manifest.content
+}
+
+/// A finding about a place in the file and no object.
+pub fn file_error(reason: &'static str, message: String) -> Diagnostic {
+    Diagnostic { severity: Severity::Error, file: None, object: None, field: String::new(), reason, message }
+}
+
+struct Manifest<'a, H> {
+    content: Content,
+    seen: HashSet<(Kind, ObjectName)>,
+    hasher: &'a H,
+}
+
+impl<H: BuildHasher> Manifest<'_, H> {
+    /// Takes a document, or an item of a list; `list` has the type of items that don't name their own.
+    fn decode(&mut self, line: u64, node: &Node<'_>, list: Option<(&str, &str)>, depth: usize) {
+        let api_version = node.get_str("apiVersion").or(list.map(|(api_version, _)| api_version));
+        let kind = node.get_str("kind").or(list.map(|(_, kind)| kind).filter(|kind| !kind.is_empty()));
+        let (Some(api_version), Some(kind)) = (api_version, kind) else {
+            let message = match node {
+                Node::Map(_) => format!("line {line}: the document has no apiVersion and kind"),
+                other => format!("line {line}: an object is expected here, not {}", other.shape()),
+            };
+            self.content.findings.push(file_error("NotAnObject", message));
+            // A text cut off in the middle of a word often reads as a plain string.
+            self.content.broken |= !matches!(node, Node::Map(_));
+            return;
+        };
+        match (kind.strip_suffix("List"), node.get("items")) {
+            (Some(item), Some(Node::List(items))) if depth < DEEPEST_LIST => {
+                for node in items {
+                    self.decode(line, node, Some((api_version, item)), depth + 1);
+                }
+            }
+            _ => self.decode_object(line, api_version, kind, node),
+        }
+    }
+
+    fn decode_object(&mut self, line: u64, api_version: &str, kind: &str, node: &Node<'_>) {
+        let mut findings = Findings::new();
+        match Object::decode(api_version, kind, node, &mut findings) {
+            Decoded::Object(object) => {
+                let defined = Defined { object, digest: self.hasher.hash_one(node) };
+                self.define(line, defined);
+            }
+            Decoded::Nothing => {}
+            Decoded::Unknown(unknown) if self.content.unknown.contains(&unknown) => {}
+            Decoded::Unknown(unknown) => self.content.unknown.push(unknown),
+        }
+        self.content.findings.extend(findings.into_list().into_iter().map(|mut finding| {
+            if finding.object.is_none() {
+                finding.message = format!("document at line {line}: {}", finding.message);
+            }
+            finding
+        }));
+    }
+
+    fn define(&mut self, line: u64, defined: Defined) {
+        let id = defined.id();
+        if !self.seen.insert(id.clone()) {
+            let message = format!("the document at line {line} defines it again and is ignored");
+            let object = ObjectRef::new(id.0, &id.1);
+            self.content.findings.push(Diagnostic::new(Severity::Error, object, "", "Duplicate", message));
+            return;
+        }
+        self.content.objects.push(defined);
+    }
+}
+
+/// Lists within lists that are followed.
+const DEEPEST_LIST: usize = 4;

@@ -1,0 +1,89 @@
+//! File-system events, gathered for the directory source: each folder is watched by itself, not the files in
+//! it, since a watch on a file ends when it is replaced.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use notify::event::{AccessKind, AccessMode, CreateKind, ModifyKind};
+use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
+use tokio::sync::Notify;
+
+/// What happened to a path last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Touch {
+    /// It is as its writer left it: renamed, closed, removed.
+    Done,
+    /// Somebody is writing to it, and will close it.
+    Writing,
+}
+
+/// Events not yet looked at, one a path, so that a burst takes no more room than the folders have entries.
+#[derive(Default)]
+pub struct Inbox {
+    touched: Mutex<Touched>,
+    notify: Notify,
+}
+
+#[derive(Default)]
+pub struct Touched {
+    pub paths: HashMap<PathBuf, Touch>,
+    /// Events were lost: everything must be looked at.
+    pub lost: bool,
+}
+
+impl Inbox {
+    /// Waits until there is something to take.
+    pub async fn changed(&self) {
+        self.notify.notified().await;
+    }
+
+    pub fn take(&self) -> Touched {
+        std::mem::take(&mut self.touched.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn put(&self, event: notify::Result<Event>) {
+        let mut touched = self.touched.lock().unwrap_or_else(PoisonError::into_inner);
+        match event {
+            Ok(event) if event.need_rescan() => touched.lost = true,
+            Ok(event) => {
+                let Some(touch) = touch_of(event.kind) else { return };
+                touched.paths.extend(event.paths.into_iter().map(|path| (path, touch)));
+            }
+            Err(_) => touched.lost = true,
+        }
+        drop(touched);
+        self.notify.notify_one();
+    }
+}
+
+/// `None` for what changes nothing, such as our own reading.
+fn touch_of(kind: EventKind) -> Option<Touch> {
+    match kind {
+        EventKind::Access(AccessKind::Close(AccessMode::Write)) => Some(Touch::Done),
+        EventKind::Access(_) => None,
+        EventKind::Create(CreateKind::File) | EventKind::Modify(ModifyKind::Data(_)) => Some(Touch::Writing),
+        _ => Some(Touch::Done),
+    }
+}
+
+/// The watches.
+pub struct Watcher(RecommendedWatcher);
+
+impl Watcher {
+    /// Starts the thread that fills `inbox`.
+    pub fn new(inbox: Arc<Inbox>) -> notify::Result<Self> {
+        notify::recommended_watcher(move |event| inbox.put(event)).map(Self)
+    }
+
+    /// Watches the entries of `folder`, whatever that path was before.
+    pub fn add(&mut self, folder: &Path) -> notify::Result<()> {
+        self.remove(folder);
+        self.0.watch(folder, RecursiveMode::NonRecursive)
+    }
+
+    pub fn remove(&mut self, folder: &Path) {
+        // Fails where the folder is gone, and its watch with it.
+        let _ = self.0.unwatch(folder);
+    }
+}
