@@ -236,3 +236,22 @@ async fn what_is_known_of_the_length_is_told() {
         assert_eq!(upstream.idle(), 1, "the connection is back before the end is asked for");
     }
 }
+
+#[tokio::test(flavor = "local")]
+async fn a_small_post_is_sent_and_its_connection_kept() {
+    let address = backend(|number, mut stream| async move {
+        while let Some(head) = read_head(&mut stream).await {
+            assert!(head.contains("content-length: 5\r\n"), "{head}");
+            let mut body = [0; 5];
+            stream.read_exact(&mut body).await.unwrap();
+            let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\n{number}");
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        }
+    });
+    let mut client = TcpStream::connect(http1_gateway(address.await).await).await.unwrap();
+    for _ in 0..3 {
+        client.write_all(b"POST / HTTP/1.1\r\nhost: h\r\ncontent-length: 5\r\n\r\nsmall").await.unwrap();
+        read_head(&mut client).await.unwrap();
+        assert_eq!(client.read_u8().await.unwrap(), b'1');
+    }
+}

@@ -63,3 +63,30 @@ async fn a_plain_backend_is_no_https_backend() {
     let answer = upstream().forward(&cluster(&[address.await]), &policy, request(Method::GET, "")).await;
     assert_eq!(answer.err().map(|error| error.reason), Some(Reason::TlsFailed));
 }
+
+#[tokio::test(flavor = "local")]
+async fn posts_share_a_connection_under_tls() {
+    let Server { address, mut accepted, .. } = server(shop(), &[]).await;
+    let connections = Rc::new(Cell::new(0));
+    let count = connections.clone();
+    spawn_local(async move {
+        while let Some(mut stream) = accepted.recv().await {
+            count.set(count.get() + 1);
+            spawn_local(async move {
+                let mut request = Vec::new();
+                while stream.read_buf(&mut request).await.is_ok_and(|read| read > 0) {
+                    if request.ends_with(b"once") {
+                        request.clear();
+                        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+                        stream.flush().await.unwrap();
+                    }
+                }
+            });
+        }
+    });
+    let (upstream, cluster, policy) = (upstream(), cluster(&[address]), policy(BackendProtocol::Https));
+    for _ in 0..5 {
+        upstream.forward(&cluster, &policy, request(Method::POST, "once")).await.unwrap();
+    }
+    assert_eq!((connections.get(), upstream.idle()), (1, 1));
+}
