@@ -29,7 +29,7 @@ pub enum Body {
     /// The rest of a response of an HTTP/1.1 backend.
     Upstream(http1::ResponseBody),
     /// A response of an HTTP/2 backend.
-    Http2(http2::ResponseBody),
+    Http2(Box<http2::ResponseBody>),
     /// In place of the body of a 101: the connection to the backend. Whoever sends the 101 on takes it out.
     Upgraded(Box<Upgraded>),
     Limited(Box<Limited>),

@@ -20,7 +20,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 /// A connection to a backend under TLS.
 pub type ClientStream = tokio_rustls::client::TlsStream<TcpStream>;

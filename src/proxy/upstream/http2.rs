@@ -204,7 +204,8 @@ pub async fn send(
     });
     match sent.await {
         Ok(Ok(response)) => {
-            Ok(response.map(|incoming| Body::Http2(ResponseBody { incoming, pace, progress, _lease: lease })))
+            let body = |incoming| ResponseBody { incoming, pace, progress, _lease: lease };
+            Ok(response.map(|incoming| Body::Http2(Box::new(body(incoming)))))
         }
         Ok(Err(mut failed)) => {
             let unsent = failed.take_message().map(|mut request| mem::take(&mut request.body_mut().body));

@@ -60,7 +60,7 @@ impl Upstream {
     /// Forwards `request` to an endpoint of `cluster` and gives its response as soon as the head is there.
     ///
     /// Hop-by-hop fields must be gone already, but for `Upgrade` where an upgrade is wanted: then a 101 comes
-    /// with [`Body::Upgraded`].
+    /// with [`Body::Upgraded`]. Backends with HTTP/2 never see an `Upgrade`, and no backend a CONNECT.
     pub async fn forward(
         &self,
         cluster: &Cluster,
@@ -68,6 +68,9 @@ impl Upstream {
         request: Request<Body>,
     ) -> Result<Response<Body>, UpstreamError> {
         let (parts, mut body) = request.into_parts();
+        if parts.method == Method::CONNECT {
+            return Err(Reason::Method.into());
+        }
         let mut tried = Tried::default();
         loop {
             let Some(endpoint) = tried.next(cluster) else {
@@ -105,42 +108,62 @@ impl Upstream {
         fresh: bool,
     ) -> Result<Response<Body>, UpstreamError> {
         let key = self.key(endpoint, policy.protocol, parts);
-        let timing = Timing { send: policy.send_timeout, read: policy.read_timeout };
-        let SendFailure { error, unsent } = match key.protocol {
-            Protocol::Http1 => {
-                let stack = self.pool.stack(&key);
-                // A stale connection rarely comes alone: what is tried again goes over a new one.
-                let idle = if fresh { None } else { stack.take(check(&parts.method, body)) };
-                let connection = match idle {
-                    Some(connection) => connection,
-                    None => self.connect(&key, policy).await?,
-                };
-                let replay = body.replay();
-                let sent = mem::take(body);
-                match http1::send(connection, stack, parts, sent, timing, &self.deadlines).await {
-                    Ok(response) => return Ok(response),
-                    Err(error) => SendFailure { error, unsent: replay },
-                }
-            }
-            Protocol::Http2 => {
-                let lease = self.http2.lease(&key, &self.connector);
-                let lease = self.deadlines.timeout(policy.connect_timeout, lease).await;
-                let lease = lease.unwrap_or_else(|_| Err(connect_timeout()))?;
-                let scheme = if key.tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP };
-                let replay = body.replay();
-                match http2::send(lease, parts, scheme, mem::take(body), timing).await {
-                    Ok(response) => return Ok(response),
-                    Err(SendFailure { error, unsent }) => SendFailure { error, unsent: unsent.or(replay) },
-                }
-            }
+        let sent = match key.protocol {
+            Protocol::Http1 => self.send_http1(&key, policy, parts, body, fresh).await,
+            // Boxed, as is connecting, to keep the future of the common case small.
+            Protocol::Http2 => Box::pin(self.send_http2(&key, policy, parts, body)).await,
         };
-        match unsent {
-            Some(whole) => {
+        match sent {
+            Ok(response) => Ok(response),
+            Err(SendFailure { error, unsent: Some(whole) }) => {
                 *body = whole;
                 Err(error)
             }
-            None => Err(error.retry(Retry::Never)),
+            Err(SendFailure { error, unsent: None }) => Err(error.retry(Retry::Never)),
         }
+    }
+
+    async fn send_http1(
+        &self,
+        key: &Key,
+        policy: &RoutePolicy,
+        parts: &Parts,
+        body: &mut Body,
+        fresh: bool,
+    ) -> Result<Response<Body>, SendFailure> {
+        let stack = self.pool.stack(key);
+        // A stale connection rarely comes alone: what is tried again goes over a new one.
+        let idle = if fresh { None } else { stack.take(check(&parts.method, body)) };
+        let connection = match idle {
+            Some(connection) => connection,
+            None => match Box::pin(self.connect(key, policy)).await {
+                Ok(connection) => connection,
+                Err(error) => return Err(SendFailure { error, unsent: Some(mem::take(body)) }),
+            },
+        };
+        let replay = body.replay();
+        let sent = mem::take(body);
+        let response = http1::send(connection, stack, parts, sent, timing(policy), &self.deadlines).await;
+        response.map_err(|error| SendFailure { error, unsent: replay })
+    }
+
+    async fn send_http2(
+        &self,
+        key: &Key,
+        policy: &RoutePolicy,
+        parts: &Parts,
+        body: &mut Body,
+    ) -> Result<Response<Body>, SendFailure> {
+        let lease =
+            self.deadlines.timeout(policy.connect_timeout, self.http2.lease(key, &self.connector)).await;
+        let lease = match lease.unwrap_or_else(|_| Err(connect_timeout())) {
+            Ok(lease) => lease,
+            Err(error) => return Err(SendFailure { error, unsent: Some(mem::take(body)) }),
+        };
+        let scheme = if key.tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP };
+        let replay = body.replay();
+        let response = http2::send(lease, parts, scheme, mem::take(body), timing(policy)).await;
+        response.map_err(|failure| SendFailure { unsent: failure.unsent.or(replay), ..failure })
     }
 
     async fn connect(&self, key: &Key, policy: &RoutePolicy) -> Result<Box<Connection>, UpstreamError> {
@@ -216,6 +239,10 @@ fn server_name(parts: &Parts) -> Box<str> {
     let host = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
     let host = host.or_else(|| parts.uri.authority().map(|authority| authority.as_str())).unwrap_or("");
     canonical_host(host).map_or_else(|_| host.into(), |name| name.into())
+}
+
+fn timing(policy: &RoutePolicy) -> Timing {
+    Timing { send: policy.send_timeout, read: policy.read_timeout }
 }
 
 fn connect_timeout() -> UpstreamError {

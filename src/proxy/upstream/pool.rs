@@ -14,6 +14,9 @@ use crate::proxy::deadlines::{Deadlines, Tick};
 use crate::snapshot::clusters::Endpoint;
 use crate::tls::client::ClientTls;
 
+/// A connection that nobody needed for so long gives its buffers back: thousands may be idle.
+const SHRINK_AFTER: Duration = Duration::from_secs(2);
+
 /// What connections must have in common to stand in for each other.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
@@ -138,8 +141,11 @@ impl Stack {
         let mut idle = self.idle.borrow_mut();
         let before = idle.len();
         idle.retain_mut(|entry| {
-            self.shared.age(entry.since) < self.shared.limits.idle_timeout
-                && entry.connection.is_quiet(Check::Cheap)
+            let age = self.shared.age(entry.since);
+            if age > SHRINK_AFTER {
+                entry.connection.shrink();
+            }
+            age < self.shared.limits.idle_timeout && entry.connection.is_quiet(Check::Cheap)
         });
         let closed = before - idle.len();
         self.shared.idle.set(self.shared.idle.get().saturating_sub(closed));

@@ -4,15 +4,23 @@ use rcgen::{CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
 use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
 use tokio::net::TcpListener;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio_rustls::TlsAcceptor;
 
 use super::*;
 
-/// A server with a certificate of its own CA; gives the CA and tells the SNI that each client sent.
-async fn server(
-    params: CertificateParams,
-    alpn: &[&[u8]],
-) -> (SocketAddr, CertificateDer<'static>, tokio::sync::mpsc::UnboundedReceiver<Option<String>>) {
+/// The server's end of a connection.
+pub type ServerStream = tokio_rustls::server::TlsStream<TcpStream>;
+
+/// A server with a certificate of its own CA.
+pub struct Server {
+    pub address: SocketAddr,
+    pub ca: CertificateDer<'static>,
+    /// The connections whose handshake succeeded.
+    pub accepted: UnboundedReceiver<ServerStream>,
+}
+
+pub async fn server(params: CertificateParams, alpn: &[&[u8]]) -> Server {
     let mut ca = CertificateParams::default();
     ca.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
     let ca = CertifiedIssuer::self_signed(ca, KeyPair::generate().unwrap()).unwrap();
@@ -28,18 +36,18 @@ async fn server(
     let acceptor = TlsAcceptor::from(Arc::new(config));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let (seen, names) = tokio::sync::mpsc::unbounded_channel();
+    let (sender, accepted) = unbounded_channel();
     tokio::spawn(async move {
         while let Ok((tcp, _)) = listener.accept().await {
             if let Ok(stream) = acceptor.accept(tcp).await {
-                let _ = seen.send(stream.get_ref().1.server_name().map(str::to_owned));
+                let _ = sender.send(stream);
             }
         }
     });
-    (address, ca.der().clone(), names)
+    Server { address, ca: ca.der().clone(), accepted }
 }
 
-fn shop() -> CertificateParams {
+pub fn shop() -> CertificateParams {
     CertificateParams::new(["shop.example".to_owned()]).unwrap()
 }
 
@@ -54,8 +62,8 @@ async fn connect(
 
 #[tokio::test]
 async fn verifying_takes_the_right_certificate_and_no_other() {
-    let (address, ca, _) = server(shop(), &[]).await;
-    let trusting = ClientTls::verified(Roots::Bundle(&[ca.clone()])).unwrap();
+    let Server { address, ca, .. } = server(shop(), &[]).await;
+    let trusting = ClientTls::verified(Roots::Bundle(std::slice::from_ref(&ca))).unwrap();
     connect(&trusting, address, "shop.example", Alpn::Http1).await.unwrap();
 
     let wrong_name = connect(&trusting, address, "other.example", Alpn::Http1).await;
@@ -71,7 +79,7 @@ async fn verifying_takes_the_right_certificate_and_no_other() {
 async fn an_expired_certificate_is_called_expired() {
     let mut params = shop();
     params.not_after = date_time_ymd(2020, 1, 1);
-    let (address, ca, _) = server(params, &[]).await;
+    let Server { address, ca, .. } = server(params, &[]).await;
     let expired =
         connect(&ClientTls::verified(Roots::Bundle(&[ca])).unwrap(), address, "shop.example", Alpn::Http1)
             .await;
@@ -80,13 +88,13 @@ async fn an_expired_certificate_is_called_expired() {
 
 #[tokio::test]
 async fn without_verifying_anything_goes_and_sni_is_sent_for_names() {
-    let (address, _, mut names) = server(shop(), &[]).await;
+    let Server { address, mut accepted, .. } = server(shop(), &[]).await;
     let tls = ClientTls::unverified();
     for (name, sni) in
         [("other.example", Some("other.example")), ("10.0.0.1", None), ("[::1]", None), ("a b", None)]
     {
         connect(&tls, address, name, Alpn::Http1).await.unwrap();
-        assert_eq!(names.recv().await.unwrap().as_deref(), sni);
+        assert_eq!(accepted.recv().await.unwrap().get_ref().1.server_name(), sni);
     }
 }
 
@@ -99,7 +107,7 @@ async fn http2_has_to_be_agreed_on() {
         (&[b"h2"], false, true),
         (&[], true, false),
     ] {
-        let (address, _, _names) = server(shop(), offered).await;
+        let Server { address, accepted: _open, .. } = server(shop(), offered).await;
         assert_eq!(connect(&tls, address, "h", Alpn::Http1).await.is_ok(), http1, "{offered:?}");
         match connect(&tls, address, "h", Alpn::Http2).await {
             Ok(_) => assert!(http2, "{offered:?}"),

@@ -2,7 +2,8 @@
 
 use std::task::{Context, Poll};
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
+use http::HeaderMap;
 use http_body::{Frame, SizeHint};
 
 use super::chunked::{ChunkDecoder, Decoded};
@@ -17,8 +18,13 @@ pub struct ResponseBody {
     exchange: Option<Box<Exchange>>,
     decoder: Decoder,
     keep_alive: bool,
-    /// The end of a chunked body, when it came together with the last data.
-    ahead: Option<Item>,
+    ahead: Option<Ahead>,
+}
+
+/// What came together with the last data that was delivered.
+enum Ahead {
+    Trailers(Box<HeaderMap>),
+    Invalid(Reason),
 }
 
 pub enum Decoder {
@@ -32,12 +38,10 @@ impl ResponseBody {
         Self { exchange: Some(Box::new(exchange)), decoder, keep_alive, ahead: None }
     }
 
-    pub fn poll_frame(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<bytes::Bytes>, UpstreamError>>> {
+    pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, UpstreamError>>> {
         let item = match self.ahead.take() {
-            Some(item) => item,
+            Some(Ahead::Trailers(trailers)) => Ok(Decoded::End(Some(*trailers))),
+            Some(Ahead::Invalid(reason)) => Err(reason.into()),
             None => match self.poll_item(cx) {
                 Poll::Ready(Some(item)) => item,
                 Poll::Ready(None) => return Poll::Ready(None),
@@ -88,7 +92,7 @@ impl ResponseBody {
         }
     }
 
-    fn deliver(&mut self, item: Item) -> Option<Result<Frame<bytes::Bytes>, UpstreamError>> {
+    fn deliver(&mut self, item: Item) -> Option<Result<Frame<Bytes>, UpstreamError>> {
         match item {
             Ok(Decoded::Data(data)) => {
                 self.look_ahead();
@@ -110,17 +114,14 @@ impl ResponseBody {
         let Some(exchange) = &mut self.exchange else { return };
         match &mut self.decoder {
             Decoder::Length(0) => self.finish(),
-            Decoder::Chunked(decoder) => {
-                match decoder.decode(&mut exchange.connection.input).map_err(UpstreamError::from) {
-                    Ok(None) => {}
-                    Ok(Some(Decoded::End(None))) => self.finish(),
-                    Ok(Some(end @ Decoded::End(_))) => {
-                        self.finish();
-                        self.ahead = Some(Ok(end));
-                    }
-                    item => self.ahead = item.transpose(),
+            Decoder::Chunked(decoder) => match decoder.decode_end(&mut exchange.connection.input) {
+                Ok(None) => {}
+                Ok(Some(trailers)) => {
+                    self.finish();
+                    self.ahead = trailers.map(|trailers| Ahead::Trailers(Box::new(trailers)));
                 }
-            }
+                Err(reason) => self.ahead = Some(Ahead::Invalid(reason)),
+            },
             Decoder::Length(_) | Decoder::Close => {}
         }
     }

@@ -44,21 +44,29 @@ pub struct ChunkDecoder {
 impl ChunkDecoder {
     /// The next part, or `None` until `input` has more.
     pub fn decode(&mut self, input: &mut BytesMut) -> Result<Option<Decoded>, Reason> {
+        if let Some(trailers) = self.decode_end(input)? {
+            return Ok(Some(Decoded::End(trailers)));
+        }
+        match self.state {
+            State::Data(remaining) if !input.is_empty() => {
+                let length = usize::try_from(remaining).unwrap_or(usize::MAX).min(input.len());
+                let left = remaining - length as u64;
+                self.state = if left == 0 { State::DataEnd } else { State::Data(left) };
+                Ok(Some(Decoded::Data(input.split_to(length).freeze())))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// The end of the body with its trailers, if that comes next and is in `input`. Data stays there.
+    pub fn decode_end(&mut self, input: &mut BytesMut) -> Result<Option<Option<HeaderMap>>, Reason> {
         loop {
             match self.state {
                 State::Size => {
                     let Some(size) = self.read_size(input)? else { return Ok(None) };
                     self.state = if size == 0 { State::Trailers } else { State::Data(size) };
                 }
-                State::Data(remaining) => {
-                    if input.is_empty() {
-                        return Ok(None);
-                    }
-                    let length = usize::try_from(remaining).unwrap_or(usize::MAX).min(input.len());
-                    let left = remaining - length as u64;
-                    self.state = if left == 0 { State::DataEnd } else { State::Data(left) };
-                    return Ok(Some(Decoded::Data(input.split_to(length).freeze())));
-                }
+                State::Data(_) => return Ok(None),
                 State::DataEnd => match input.get(..2) {
                     Some(b"\r\n") => {
                         input.advance(2);
@@ -94,10 +102,10 @@ impl ChunkDecoder {
         Ok(Some(size))
     }
 
-    fn read_trailers(&mut self, input: &mut BytesMut) -> Result<Option<Decoded>, Reason> {
+    fn read_trailers(&mut self, input: &mut BytesMut) -> Result<Option<Option<HeaderMap>>, Reason> {
         if input.starts_with(b"\r\n") {
             input.advance(2);
-            return Ok(Some(Decoded::End(None)));
+            return Ok(Some(None));
         }
         let from = self.scanned.saturating_sub(3);
         let unseen = input.get(from..).unwrap_or_default();
@@ -110,7 +118,7 @@ impl ChunkDecoder {
             return Err(Reason::InvalidResponse("trailers too large"));
         }
         let block = input.split_to(from + end + 4);
-        parse_trailers(&block).map(|trailers| Some(Decoded::End(trailers)))
+        parse_trailers(&block).map(Some)
     }
 }
 

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use http::request::Parts;
-use http::{Method, Response, StatusCode};
+use http::{Response, StatusCode};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::error::{Reason, UpstreamError};
@@ -76,7 +76,13 @@ impl Connection {
         }
     }
 
-    /// Gives up what an idle connection does not need.
+    /// Gives up the buffers of a connection that has been idle for a while.
+    pub fn shrink(&mut self) {
+        self.input = BytesMut::new();
+        self.output = Output::default();
+    }
+
+    /// Prepares to be idle: the buffers stay, for the next request may be near, but no big ones.
     fn rest(&mut self) {
         self.output.reset();
         if self.read_size > FIRST_READ {
@@ -99,9 +105,6 @@ pub async fn send(
     timing: Timing,
     deadlines: &Deadlines,
 ) -> Result<Response<Body>, UpstreamError> {
-    if parts.method == Method::CONNECT {
-        return Err(Reason::Method.into());
-    }
     let framing = request::Framing::of(&body);
     connection.output.reset();
     request::encode(parts, framing, &mut connection.output.head);

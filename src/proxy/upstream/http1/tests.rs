@@ -63,11 +63,11 @@ fn response_fields_for_us_alone_stay_here() {
     assert_eq!(head.headers["x-public"].as_bytes(), b"\xe4");
 }
 
-type Body1 = (Vec<u8>, Option<HeaderMap>, Vec<u8>);
+type Decoding = (Vec<u8>, Option<HeaderMap>, Vec<u8>);
 
 /// Decodes `pieces` as they come: the data, the trailers and what is left over, or the refusal; `None` where the
 /// end is missing.
-fn decode<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Result<Option<Body1>, Reason> {
+fn decode<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Result<Option<Decoding>, Reason> {
     let (mut decoder, mut input, mut data) = (ChunkDecoder::default(), BytesMut::new(), Vec::new());
     let mut end = None;
     for piece in pieces {

@@ -21,6 +21,8 @@ pub struct Upload {
     body: Body,
     framing: Framing,
     state: State,
+    /// Whether the head was held back once for the sake of the body.
+    held: bool,
 }
 
 /// What the upload is waiting for.
@@ -38,7 +40,7 @@ pub enum State {
 
 impl Upload {
     pub fn new(body: Body, framing: Framing) -> Self {
-        Self { body, framing, state: State::Backend }
+        Self { body, framing, state: State::Backend, held: false }
     }
 
     pub fn state(&self) -> State {
@@ -80,6 +82,13 @@ impl Upload {
                     }
                     Poll::Pending => true,
                 };
+            if waits_for_client && !self.held {
+                // Asking made the server read; a small body is here at the next look and goes out with the head.
+                self.held = true;
+                self.state = State::Client;
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
             match output.poll_write(stream, cx) {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(error)) => {
