@@ -6,6 +6,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, CustomExtension, DistinguishedName, DnType,
     ExtendedKeyUsagePurpose, IsCa, KeyUsagePurpose, SerialNumber,
 };
+use rustls_pki_types::CertificateDer;
 use time::{Duration, OffsetDateTime};
 
 use crate::tls::keys::{Algorithm, KeyPair};
@@ -36,6 +37,11 @@ impl Authority {
     /// The certificate of this authority, for clients to trust.
     pub fn pem(&self) -> String {
         self.issuer.pem()
+    }
+
+    /// As [`pem`](Self::pem), in DER.
+    pub fn der(&self) -> CertificateDer<'static> {
+        self.issuer.der().clone()
     }
 
     /// The certificates below the root that a server sends after its leaf; empty for a root.

@@ -290,6 +290,58 @@ fn debug_shows_no_secret() {
     );
 }
 
+/// Hands out one pair and checks that the ClientHello tells that its key is accepted.
+#[derive(Debug)]
+struct OnePair(KeyPair);
+
+impl rustls::server::ResolvesServerCert for OnePair {
+    fn resolve(&self, hello: rustls::server::ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        assert!(ClientKeys::of_schemes(hello.signature_schemes()).accepts(self.0.algorithm));
+        Some(self.0.certified.clone())
+    }
+}
+
+#[test]
+fn a_pair_of_each_kind_completes_a_handshake_with_a_client_that_verifies_it() {
+    use Algorithm::*;
+    let root = Authority::new("root");
+    let issuer = root.intermediate("issuer");
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add_parsable_certificates([root.der()]);
+
+    for algorithm in [EcdsaP256, EcdsaP384, EcdsaP521, Ed25519, Rsa] {
+        for version in rustls::ALL_VERSIONS {
+            let pair = issuer.leaf(&["example.test"]).algorithm(algorithm).issue().parse();
+            let chain: Vec<_> = pair.certified.cert.clone();
+            let server = rustls::ServerConfig::builder_with_provider(provider.clone())
+                .with_protocol_versions(&[version])
+                .unwrap()
+                .with_no_client_auth()
+                .with_cert_resolver(Arc::new(OnePair(pair)));
+            let client = rustls::ClientConfig::builder_with_provider(provider.clone())
+                .with_protocol_versions(&[version])
+                .unwrap()
+                .with_root_certificates(roots.clone())
+                .with_no_client_auth();
+            let name = "example.test".try_into().unwrap();
+            let mut client = rustls::ClientConnection::new(Arc::new(client), name).unwrap();
+            let mut server = rustls::ServerConnection::new(Arc::new(server)).unwrap();
+            while client.is_handshaking() || server.is_handshaking() {
+                let mut flight = Vec::new();
+                client.write_tls(&mut flight).unwrap();
+                server.read_tls(&mut flight.as_slice()).unwrap();
+                server.process_new_packets().unwrap();
+                flight.clear();
+                server.write_tls(&mut flight).unwrap();
+                client.read_tls(&mut flight.as_slice()).unwrap();
+                client.process_new_packets().unwrap();
+            }
+            assert_eq!(client.peer_certificates(), Some(chain.as_slice()), "{algorithm:?}");
+        }
+    }
+}
+
 #[test]
 fn the_schemes_of_a_client_tell_which_keys_it_accepts() {
     use rustls::SignatureScheme as S;
