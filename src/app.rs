@@ -28,12 +28,14 @@ use crate::settings::choices::Source;
 use crate::settings::load::{Inputs, Loaded};
 use crate::settings::reload::{Applied, Reload, Reloader};
 use crate::snapshot::shared::Shared;
-use crate::sources::{Batch, directory};
+use crate::sources::Batch;
+use crate::sources::directory::Directory;
 use crate::store::Store;
 use crate::telemetry::access_log::AccessLogs;
 use crate::telemetry::logging::Logging;
 use crate::telemetry::worker_stats::WorkerStats;
 use crate::tls::client::ClientTls;
+use crate::tls::keys::KeyPair;
 use crate::tls::tickets::Tickets;
 
 /// Batches of events that may wait for the control loop.
@@ -53,7 +55,8 @@ pub fn serve(inputs: Inputs, loaded: Loaded, logging: Logging) -> anyhow::Result
     }
     let sockets = Sockets::open(&settings)?;
     let tickets = Tickets::new(settings.ssl_session_timeout)?;
-    let compiled = Compiled::empty(&settings, &tickets, now())?;
+    let default = Arc::new(KeyPair::generate_default()?);
+    let compiled = Compiled::empty(&settings, &tickets, &default)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build_local(Default::default())?;
     runtime.block_on(Control::new(settings, compiled, tickets, sockets, logging)?.run(inputs, loaded))
 }
@@ -216,8 +219,10 @@ impl Control {
                 if self.settings.manifests.is_empty() {
                     bail!("no manifests: name a folder with --manifests DIR");
                 }
-                let folders = self.settings.manifests.clone();
-                let source = directory::Directory::new(folders, self.settings.pem_namespace.clone());
+                let source = Directory {
+                    roots: self.settings.manifests.clone(),
+                    pem_namespace: self.settings.pem_namespace.clone(),
+                };
                 tokio::task::spawn_local(source.run(batches));
             }
             Source::Kubernetes => bail!("the kubernetes source is not built yet; use --source directory"),

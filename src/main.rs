@@ -29,7 +29,7 @@ enum Command {
 fn main() -> ExitCode {
     portcullis::tls::install_provider();
     let result = match Cli::parse().command {
-        Command::Serve(args) => serve::run(&args),
+        Command::Serve(args) => serve::run(args),
         Command::Check(args) => args.run().map_err(Into::into),
         Command::Diff(args) => args.run().map_err(Into::into),
     };
