@@ -19,4 +19,6 @@ pub mod settings;
 pub mod snapshot;
 pub mod store;
 pub mod telemetry;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod tls;

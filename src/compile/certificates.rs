@@ -1,0 +1,243 @@
+//! Which certificate each host gets, from the `tls` entries of its Ingresses, else from PEM pairs.
+//!
+//! `compile` calls this for every host that a change touches; all of it is pure, and unchanged input gives the
+//! very `Arc` of before. The invariant: nothing that arrives later (a broken, expired or missing Secret, a
+//! younger Ingress) takes a working certificate away from a host; only a removal does, after a grace time.
+
+mod claims;
+mod findings;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::diagnostics::{Diagnostic, ObjectRef, Severity};
+use crate::names::{HostPattern, canonical_host};
+use crate::snapshot::certificates::{Binding, HostCertificates};
+use crate::store::Store;
+use crate::store::objects::{Ingress, IngressTls, Kind, ObjectName};
+use crate::tls::keys::KeyPair;
+use claims::{Claim, Claimant, Resolver};
+pub use findings::{ingress_tls_findings, secret_findings};
+
+/// What came out for one host.
+#[derive(Debug)]
+pub struct HostOutcome {
+    /// `None` where the host has no certificate of its own: the entry goes, and clients get the wildcard
+    /// above it or the default.
+    pub certificates: Option<Arc<HostCertificates>>,
+    pub diagnostics: Vec<Diagnostic>,
+    /// When time alone changes the outcome, in seconds since the Unix epoch.
+    pub recheck_at: Option<i64>,
+}
+
+/// What came out for the default certificate.
+#[derive(Debug)]
+pub struct DefaultOutcome {
+    pub certificates: Arc<HostCertificates>,
+    pub diagnostics: Vec<Diagnostic>,
+    pub recheck_at: Option<i64>,
+}
+
+/// The certificates of `host`.
+///
+/// Among the Ingresses with a rule for the host, the oldest with a valid certificate wins; without any, the
+/// oldest with one that has expired or is not valid yet. PEM pairs come after all Ingresses. `classed` says
+/// whether an Ingress has a say at all, `grace` for how many seconds the certificate of a deleted Secret stays,
+/// and `previous` is the outcome of before, which the host falls back on.
+///
+/// Rules without a host have no certificate but the default.
+pub fn compile_host_certificates(
+    store: &Store,
+    host: &HostPattern,
+    previous: Option<&Arc<HostCertificates>>,
+    classed: &dyn Fn(&Ingress) -> bool,
+    grace: i64,
+    now: i64,
+) -> HostOutcome {
+    if *host == HostPattern::Any {
+        return HostOutcome { certificates: None, diagnostics: Vec::new(), recheck_at: None };
+    }
+    let mut resolver = Resolver::new(store, Some(host), previous, Some(grace), now);
+    let ingresses = store.ingresses_of_host(host).into_iter();
+    let ingresses: Vec<_> = ingresses.filter(|i| !i.tls.is_empty() && classed(i)).collect();
+    let offers: Vec<_> = ingresses.into_iter().map(|i| offer_of(i, host, &mut resolver)).collect();
+
+    let bindings = match winner(&offers, now) {
+        Some(winner) => {
+            report_conflicts(&offers, winner, host, &mut resolver.diagnostics);
+            winner.bindings.clone()
+        }
+        None => {
+            let bindings = pem_pairs(store, host, &mut resolver);
+            if bindings.is_empty() {
+                report_unmatched(&offers, host, &mut resolver.diagnostics);
+            }
+            bindings
+        }
+    };
+    let mut bindings = bindings.into_iter();
+    let certificates = bindings.next().map(|first| resolver.settle(first, bindings));
+    HostOutcome { certificates, diagnostics: resolver.diagnostics, recheck_at: resolver.recheck_at }
+}
+
+/// The certificate for clients whose name no other fits: the Secret `default`, else `generated`.
+///
+/// Once the Secret was usable, its certificate stays until there is a better one, without limit.
+pub fn compile_default_certificate(
+    store: &Store,
+    default: Option<&ObjectName>,
+    generated: &Arc<KeyPair>,
+    previous: Option<&Arc<HostCertificates>>,
+    now: i64,
+) -> DefaultOutcome {
+    let mut resolver = Resolver::new(store, None, previous, None, now);
+    let claim = default.map(|secret| Claim { claimant: Claimant::Default, secret: secret.clone() });
+    let mut bindings = claim.map(|claim| resolver.resolve(&claim)).unwrap_or_default().into_iter();
+    let first = bindings.next().unwrap_or_else(|| resolver.generated(generated));
+    let certificates = resolver.settle(first, bindings);
+    DefaultOutcome { certificates, diagnostics: resolver.diagnostics, recheck_at: resolver.recheck_at }
+}
+
+/// What one Ingress has for the host.
+struct Offer<'a> {
+    ingress: &'a Arc<Ingress>,
+    bindings: Vec<Binding>,
+    /// The entry for the host has no `secretName`: the default certificate is asked for.
+    wants_default: bool,
+    /// No entry is for this host, nor does the certificate of any cover it.
+    unmatched: bool,
+}
+
+impl Offer<'_> {
+    fn is_valid(&self, now: i64) -> bool {
+        self.wants_default || self.bindings.iter().any(|b| claims::is_valid(&b.certificate.pair, now))
+    }
+}
+
+/// The entries that name the host textually decide; where they give nothing, those whose certificate covers it.
+fn offer_of<'a>(ingress: &'a Arc<Ingress>, host: &HostPattern, resolver: &mut Resolver<'_>) -> Offer<'a> {
+    let names_host = |entry: &IngressTls| entry.hosts.iter().any(|written| is_written_as(host, written));
+    let (textual, others): (Vec<_>, Vec<_>) = claims_of(ingress).partition(|(entry, _)| names_host(entry));
+    let wants_default = textual.is_empty() && ingress.tls.iter().any(names_host);
+
+    let mut bindings: Vec<_> = textual.iter().flat_map(|(_, claim)| resolver.resolve(claim)).collect();
+    let mut unmatched = textual.is_empty() && !wants_default;
+    if bindings.is_empty() && !wants_default {
+        let fitting = others.iter().filter(|(entry, claim)| resolver.fits(claim, is_meant_for(entry, host)));
+        let fitting: Vec<_> = fitting.collect();
+        unmatched &= fitting.is_empty();
+        bindings = fitting.into_iter().flat_map(|(_, claim)| resolver.resolve(claim)).collect();
+    }
+    Offer { ingress, bindings, wants_default, unmatched }
+}
+
+/// The entries that name a Secret.
+fn claims_of(ingress: &Arc<Ingress>) -> impl Iterator<Item = (&IngressTls, Claim<'_>)> {
+    let namespace = &ingress.metadata.name.namespace;
+    ingress.tls.iter().enumerate().filter_map(move |(index, entry)| {
+        let secret = entry.secret.as_deref().filter(|secret| !secret.is_empty())?;
+        let secret = ObjectName::new(namespace.clone(), secret);
+        Some((entry, Claim { claimant: Claimant::Ingress { ingress, entry: index }, secret }))
+    })
+}
+
+/// Whether `written`, an entry of `spec.tls[].hosts`, is this very pattern, case and a closing dot aside.
+fn is_written_as(host: &HostPattern, written: &str) -> bool {
+    let (name, written) = match host {
+        HostPattern::Exact(name) => (name, Some(written)),
+        HostPattern::Wildcard(parent) => (parent, written.strip_prefix("*.")),
+        HostPattern::Any => return false,
+    };
+    written.is_some_and(|written| canonical_host(written).is_ok_and(|canonical| canonical == name.as_str()))
+}
+
+/// Whether an entry without the host's name is still about it: it has no hosts or a wildcard above the host.
+fn is_meant_for(entry: &IngressTls, host: &HostPattern) -> bool {
+    let covers = |written: &String| match (HostPattern::parse(written), host) {
+        (Ok(pattern @ HostPattern::Wildcard(_)), HostPattern::Exact(name)) => pattern.matches(name.as_str()),
+        _ => false,
+    };
+    entry.hosts.is_empty() || entry.hosts.iter().any(covers)
+}
+
+fn winner<'o, 'a>(offers: &'o [Offer<'a>], now: i64) -> Option<&'o Offer<'a>> {
+    let valid = offers.iter().find(|offer| offer.is_valid(now));
+    valid.or_else(|| offers.iter().find(|offer| !offer.bindings.is_empty()))
+}
+
+/// Tells the Ingresses whose certificates are not used. The same certificate under another name is no conflict.
+fn report_conflicts(
+    offers: &[Offer<'_>],
+    winner: &Offer<'_>,
+    host: &HostPattern,
+    diagnostics: &mut Vec<Diagnostic>,
+) {
+    let digests =
+        |offer: &Offer<'_>| offer.bindings.iter().map(|b| b.certificate.pair.digest).collect::<Vec<_>>();
+    let served = digests(winner);
+    for loser in offers {
+        if !digests(loser).iter().all(|digest| served.contains(digest)) {
+            let winner = &winner.ingress.metadata.name;
+            diagnostics.push(Diagnostic::new(
+                Severity::Warning,
+                ObjectRef::new(Kind::Ingress, &loser.ingress.metadata.name),
+                "spec.tls",
+                "HostConflict",
+                format!("{host} has the certificate that Ingress {winner} names, not the one named here"),
+            ));
+        }
+    }
+}
+
+fn report_unmatched(offers: &[Offer<'_>], host: &HostPattern, diagnostics: &mut Vec<Diagnostic>) {
+    for offer in offers.iter().filter(|offer| offer.unmatched) {
+        diagnostics.push(Diagnostic::new(
+            Severity::Warning,
+            ObjectRef::new(Kind::Ingress, &offer.ingress.metadata.name),
+            "spec.tls",
+            "HostMismatch",
+            format!("no entry is for {host} and no certificate covers it: it has the default certificate"),
+        ));
+    }
+}
+
+/// The PEM pairs with this host among their names: valid ones first, then in the order of their names.
+fn pem_pairs(store: &Store, host: &HostPattern, resolver: &mut Resolver<'_>) -> Vec<Binding> {
+    let present = store.pem_pairs_of(host).map(|secret| secret.metadata.name.clone());
+    // A pair that became unreadable or was deleted is in no index any more.
+    let before = resolver.previous_pem_pairs();
+    let secrets: BTreeSet<_> = present.chain(before).collect();
+
+    let mut bindings = Vec::new();
+    for secret in secrets {
+        let claim = Claim { claimant: Claimant::PemPair, secret };
+        if resolver.fits(&claim, true) {
+            bindings.extend(resolver.resolve(&claim));
+        }
+    }
+    bindings.sort_by_key(|b| (!resolver.is_valid(b), b.missing_since.is_some()));
+    report_pem_conflicts(&bindings, host, &mut resolver.diagnostics);
+    bindings
+}
+
+fn report_pem_conflicts(bindings: &[Binding], host: &HostPattern, diagnostics: &mut Vec<Diagnostic>) {
+    for (position, loser) in bindings.iter().enumerate() {
+        let pair = &loser.certificate.pair;
+        let mut winners = bindings.iter().take(position).map(|binding| &binding.certificate);
+        let winner = winners.find(|winner| winner.pair.algorithm == pair.algorithm);
+        if let Some(winner) = winner
+            && winner.pair.digest != pair.digest
+            && let (Some(winner), Some(loser)) = (&winner.secret, &loser.certificate.secret)
+        {
+            diagnostics.push(Diagnostic::new(
+                Severity::Warning,
+                ObjectRef::new(Kind::Secret, loser),
+                "",
+                "HostConflict",
+                format!("{host} has the certificate of {winner}, not this one"),
+            ));
+        }
+    }
+}

@@ -1,0 +1,555 @@
+use std::sync::LazyLock;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::store::Event;
+use crate::store::objects::{IngressRule, Metadata, Object, Secret, SecretOrigin};
+use crate::testing::certificates::Authority;
+use crate::tls::keys::{Algorithm, ClientKeys, KeyPairError};
+
+const DAY: i64 = 24 * 3600;
+const NOW: i64 = 1_800_000_000;
+const GRACE: i64 = 60;
+
+/// As [`Secret`] has it.
+type ParsedPair = Option<Result<Arc<KeyPair>, KeyPairError>>;
+
+static AUTHORITY: LazyLock<Authority> = LazyLock::new(|| Authority::new("root"));
+
+/// A pair that is valid at `NOW`, told from others by its serial number.
+fn pair(serial: u64, names: &[&str]) -> Arc<KeyPair> {
+    dated(serial, names, NOW - DAY, NOW + 60 * DAY)
+}
+
+fn dated(serial: u64, names: &[&str], from: i64, to: i64) -> Arc<KeyPair> {
+    Arc::new(AUTHORITY.leaf(names).serial(serial).valid(from, to).issue().parse())
+}
+
+fn of_kind(serial: u64, algorithm: Algorithm, names: &[&str]) -> Arc<KeyPair> {
+    let leaf = AUTHORITY.leaf(names).serial(serial).algorithm(algorithm);
+    Arc::new(leaf.valid(NOW - DAY, NOW + 60 * DAY).issue().parse())
+}
+
+fn host(pattern: &str) -> HostPattern {
+    HostPattern::parse(pattern).unwrap()
+}
+
+/// An Ingress by `namespace/name` with rules for `rules` and the entries `tls`, each with hosts and a Secret.
+fn ingress(name: &str, created: i64, rules: &[&str], tls: &[(&[&str], &str)]) -> Ingress {
+    let entry = |(hosts, secret): &(&[&str], &str)| IngressTls {
+        hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
+        secret: (!secret.is_empty()).then(|| (*secret).to_owned()),
+    };
+    Ingress {
+        metadata: Metadata { created: Some(created), ..metadata(name) },
+        class: None,
+        default_backend: None,
+        tls: tls.iter().map(entry).collect(),
+        rules: rules
+            .iter()
+            .map(|host| IngressRule { host: Some((*host).into()), paths: Vec::new() })
+            .collect(),
+    }
+}
+
+fn metadata(name: &str) -> Metadata {
+    Metadata { name: named(name), created: None, labels: Default::default(), annotations: Default::default() }
+}
+
+fn named(name: &str) -> ObjectName {
+    let (namespace, name) = name.split_once('/').unwrap_or(("a", name));
+    ObjectName::new(namespace, name)
+}
+
+/// A store with one host under test, compiled again and again.
+struct World {
+    store: Store,
+    host: HostPattern,
+    served: Option<Arc<HostCertificates>>,
+    now: i64,
+}
+
+impl World {
+    fn new(pattern: &str) -> Self {
+        Self { store: Store::new(), host: host(pattern), served: None, now: NOW }
+    }
+
+    fn ingress(&mut self, name: &str, created: i64, tls: &[(&[&str], &str)]) -> &mut Self {
+        let rule = self.host.to_string();
+        self.put(Object::Ingress(ingress(name, created, &[&rule], tls)))
+    }
+
+    fn secret(&mut self, name: &str, pair: &Arc<KeyPair>) -> &mut Self {
+        self.any_secret(name, SecretOrigin::Object, Some(Ok(pair.clone())))
+    }
+
+    fn broken(&mut self, name: &str) -> &mut Self {
+        self.any_secret(name, SecretOrigin::Object, Some(Err(KeyPairError::KeyMismatch)))
+    }
+
+    fn any_secret(&mut self, name: &str, origin: SecretOrigin, pair: ParsedPair) -> &mut Self {
+        self.put(Object::Secret(Secret { metadata: metadata(name), kind: String::new(), origin, pair }))
+    }
+
+    fn put(&mut self, object: Object) -> &mut Self {
+        self.store.apply(Event::Apply(object));
+        self
+    }
+
+    fn delete(&mut self, kind: Kind, name: &str) -> &mut Self {
+        self.store.apply(Event::Delete(kind, named(name)));
+        self
+    }
+
+    fn after(&mut self, seconds: i64) -> &mut Self {
+        self.now += seconds;
+        self
+    }
+
+    fn compile(&mut self) -> HostOutcome {
+        let all = |_: &Ingress| true;
+        let compile =
+            |previous| compile_host_certificates(&self.store, &self.host, previous, &all, GRACE, self.now);
+        let outcome = compile(self.served.as_ref());
+        let again = compile(outcome.certificates.as_ref());
+        match (&outcome.certificates, &again.certificates) {
+            (Some(first), Some(second)) => assert!(Arc::ptr_eq(first, second), "nothing changed in between"),
+            (first, second) => assert!(first.is_none() && second.is_none()),
+        }
+        self.served = outcome.certificates.clone();
+        outcome
+    }
+
+    /// Compiles and gives the serials that are served, in order, and the reasons of the diagnostics.
+    fn outcome(&mut self) -> (Vec<String>, Vec<&'static str>) {
+        let outcome = self.compile();
+        let mut reasons: Vec<_> = outcome.diagnostics.iter().map(|d| d.reason).collect();
+        reasons.sort_unstable();
+        (serials(outcome.certificates.as_ref()), reasons)
+    }
+
+    fn expect(&mut self, serials: &[&str], reasons: &[&str]) -> &mut Self {
+        let (found, said) = self.outcome();
+        assert_eq!((found.as_slice(), said.as_slice()), (strings(serials).as_slice(), reasons));
+        self
+    }
+}
+
+fn serials(certificates: Option<&Arc<HostCertificates>>) -> Vec<String> {
+    let bindings = certificates.into_iter().flat_map(|c| c.iter());
+    bindings.map(|b| b.certificate.pair.serial.to_string()).collect()
+}
+
+fn strings(serials: &[&str]) -> Vec<String> {
+    serials.iter().map(|serial| (*serial).to_owned()).collect()
+}
+
+#[test]
+fn a_textual_match_comes_before_a_match_by_certificate() {
+    let mut world = World::new("www.foo.test");
+    world.secret("wild", &pair(1, &["*.foo.test"])).secret("own", &pair(2, &["www.foo.test"]));
+    world.ingress("i", 1, &[(&["other.foo.test"], "wild"), (&["WWW.foo.test."], "own")]).expect(&["02"], &[]);
+    world.ingress("i", 1, &[(&["other.foo.test"], "wild")]).expect(&["01"], &[]);
+    world.ingress("i", 1, &[(&[], "own"), (&[], "wild")]).expect(&["02"], &[]);
+    world.ingress("i", 1, &[(&["*.foo.test"], "wild")]).expect(&["01"], &[]);
+    world.ingress("i", 1, &[]).expect(&[], &[]);
+}
+
+#[test]
+fn an_entry_without_a_secret_asks_for_the_default() {
+    let mut world = World::new("www.foo.test");
+    world.secret("wild", &pair(1, &["*.foo.test"]));
+    world.ingress("i", 1, &[(&["www.foo.test"], ""), (&[], "wild")]).expect(&[], &[]);
+    world.ingress("j", 2, &[(&["www.foo.test"], "wild")]).expect(&[], &["HostConflict"]);
+    world.delete(Kind::Ingress, "i").expect(&["01"], &[]);
+}
+
+#[test]
+fn what_cannot_be_used_leaves_the_default_and_says_why() {
+    let entries: &[(&[&str], &str)] = &[(&["www.foo.test"], "s")];
+    World::new("www.foo.test").ingress("i", 1, entries).expect(&[], &["SecretNotFound"]);
+    World::new("www.foo.test").broken("s").ingress("i", 1, entries).expect(&[], &["KeyMismatch"]);
+    let mut world = World::new("www.foo.test");
+    world
+        .any_secret("s", SecretOrigin::Object, None)
+        .ingress("i", 1, entries)
+        .expect(&[], &["KeyPairMissing"]);
+    world.secret("s", &pair(1, &["foo.test"])).expect(&[], &["HostMismatch"]);
+
+    let outcome = world.compile();
+    let diagnostic = outcome.diagnostics.first().unwrap();
+    assert_eq!(
+        diagnostic.to_string(),
+        "Ingress a/i: spec.tls[0].secretName: the certificate of Secret a/s does not cover www.foo.test: it is \
+         for foo.test; it is not used (HostMismatch)"
+    );
+    world.ingress("i", 1, &[(&["other.test"], "s")]).expect(&[], &["HostMismatch"]);
+}
+
+#[test]
+fn a_wildcard_host_needs_that_very_wildcard() {
+    let mut world = World::new("*.foo.test");
+    world.secret("www", &pair(1, &["www.foo.test"])).secret("wild", &pair(2, &["*.foo.test"]));
+    world.ingress("i", 1, &[(&["*.foo.test"], "www")]).expect(&[], &["HostMismatch"]);
+    world.ingress("i", 1, &[(&["*.foo.test"], "wild")]).expect(&["02"], &[]);
+}
+
+#[test]
+fn rules_without_a_host_have_the_default_certificate() {
+    let mut world = World::new("");
+    world.secret("s", &pair(1, &["www.foo.test"])).put(Object::Ingress(ingress(
+        "i",
+        1,
+        &[""],
+        &[(&[], "s")],
+    )));
+    world.expect(&[], &[]);
+    let findings = ingress_tls_findings(world.store.ingress(&named("i")).unwrap());
+    assert_eq!(findings.iter().map(|f| f.reason).collect::<Vec<_>>(), ["TlsIgnored"]);
+}
+
+#[test]
+fn hosts_of_tls_without_a_rule_are_reported() {
+    let tls: &[(&[&str], &str)] = &[(&["a.test", "b.test", "*.foo.test", "not a host"], "s")];
+    let findings = ingress_tls_findings(&ingress("i", 1, &["a.test", "x.foo.test"], tls));
+    let found: Vec<_> = findings.iter().map(|f| (f.field.as_str(), f.reason)).collect();
+    assert_eq!(
+        found,
+        [("spec.tls[0].hosts[1]", "TlsHostWithoutRule"), ("spec.tls[0].hosts[3]", "InvalidHost")]
+    );
+}
+
+#[test]
+fn a_secret_that_comes_late_is_bound_and_so_is_one_that_was_there_all_along() {
+    let mut world = World::new("www.foo.test");
+    world.ingress("i", 1, &[(&["www.foo.test"], "late")]).expect(&[], &["SecretNotFound"]);
+    world.secret("late", &pair(1, &["www.foo.test"])).expect(&["01"], &[]);
+
+    let mut world = World::new("www.foo.test");
+    world.secret("right", &pair(1, &["www.foo.test"]));
+    world.ingress("i", 1, &[(&["www.foo.test"], "wrong")]).expect(&[], &["SecretNotFound"]);
+    world.ingress("i", 1, &[(&["www.foo.test"], "right")]).expect(&["01"], &[]);
+}
+
+#[test]
+fn the_oldest_usable_ingress_wins_and_the_others_hear_of_it() {
+    let mut world = World::new("www.foo.test");
+    let tls: &[(&[&str], &str)] = &[(&["www.foo.test"], "s")];
+    let (one, two) = (pair(1, &["www.foo.test"]), pair(2, &["www.foo.test"]));
+    world.secret("b/s", &one).secret("c/s", &two).ingress("c/young", 2, tls).ingress("b/old", 1, tls);
+    world.expect(&["01"], &["HostConflict"]);
+    let conflict = world.compile().diagnostics.remove(0);
+    assert_eq!(conflict.object, Some(ObjectRef::new(Kind::Ingress, &named("c/young"))));
+    assert!(conflict.message.contains("b/old"), "{conflict}");
+
+    // An older one without `tls`, and an older one that has nothing to give, decide nothing.
+    world.ingress("a/plain", 0, &[]).expect(&["01"], &["HostConflict"]);
+    world.ingress("a/plain", 0, tls).expect(&["01"], &["HostConflict", "SecretNotFound"]);
+    // The same certificate under another name is no conflict.
+    world.delete(Kind::Ingress, "a/plain").secret("c/s", &one).expect(&["01"], &[]);
+}
+
+#[test]
+fn an_ingress_of_another_class_has_no_say() {
+    let mut world = World::new("www.foo.test");
+    world.secret("s", &pair(1, &["www.foo.test"])).ingress("i", 1, &[(&[], "s")]);
+    let none = |_: &Ingress| false;
+    let outcome = compile_host_certificates(&world.store, &world.host, None, &none, GRACE, NOW);
+    assert!(outcome.certificates.is_none() && outcome.diagnostics.is_empty());
+}
+
+#[test]
+fn a_host_may_have_a_certificate_of_each_kind() {
+    let mut world = World::new("www.foo.test");
+    let names = &["www.foo.test"];
+    world.secret("rsa", &of_kind(1, Algorithm::Rsa, names)).secret("ecdsa", &pair(2, names));
+    world.secret("second", &pair(3, names));
+    let hosts: &[&str] = &["www.foo.test"];
+    world.ingress("i", 1, &[(hosts, "rsa"), (hosts, "ecdsa"), (hosts, "second")]).expect(&["02", "01"], &[]);
+
+    let served = world.served.as_ref().unwrap();
+    let select = |keys| &*served.select(keys).pair.serial;
+    let both = ClientKeys::NONE.with(Algorithm::Rsa).with(Algorithm::EcdsaP256);
+    assert_eq!(select(both), "02");
+    assert_eq!(select(ClientKeys::NONE.with(Algorithm::Rsa)), "01");
+    assert_eq!(select(ClientKeys::NONE.with(Algorithm::Ed25519)), "02");
+}
+
+#[test]
+fn a_bad_update_keeps_the_last_good_certificate_without_limit() {
+    let mut world = World::new("www.foo.test");
+    world
+        .secret("s", &pair(1, &["www.foo.test"]))
+        .ingress("i", 1, &[(&["www.foo.test"], "s")])
+        .expect(&["01"], &[]);
+    world.broken("s").expect(&["01"], &["KeyMismatch"]);
+    world.after(30 * DAY).expect(&["01"], &["KeyMismatch"]);
+    world.secret("s", &pair(2, &["other.test"])).expect(&["01"], &["HostMismatch"]);
+    world.any_secret("s", SecretOrigin::Object, None).expect(&["01"], &["KeyPairMissing"]);
+    world.secret("s", &pair(3, &["www.foo.test"])).expect(&["03"], &[]);
+}
+
+#[test]
+fn a_deleted_secret_is_served_for_the_grace_time() {
+    let mut world = World::new("www.foo.test");
+    let tls: &[(&[&str], &str)] = &[(&["www.foo.test"], "s")];
+    world.secret("s", &pair(1, &["www.foo.test"])).ingress("i", 1, tls).expect(&["01"], &[]);
+    world.delete(Kind::Secret, "s").expect(&["01"], &["SecretNotFound"]);
+    assert_eq!(world.compile().recheck_at, Some(NOW + GRACE));
+    world.after(GRACE - 1).expect(&["01"], &["SecretNotFound"]);
+    // Created again in time, it starts afresh.
+    world.secret("s", &pair(1, &["www.foo.test"])).expect(&["01"], &[]);
+    world.delete(Kind::Secret, "s").expect(&["01"], &["SecretNotFound"]);
+    world.after(GRACE - 1).expect(&["01"], &["SecretNotFound"]);
+    world.after(1).expect(&[], &["SecretNotFound"]);
+    world.secret("s", &pair(2, &["www.foo.test"])).expect(&["02"], &[]);
+}
+
+#[test]
+fn a_switch_to_a_missing_secret_keeps_the_certificate_until_it_comes() {
+    let mut world = World::new("www.foo.test");
+    let hosts: &[&str] = &["www.foo.test"];
+    world.secret("old", &pair(1, hosts)).ingress("i", 1, &[(hosts, "old")]).expect(&["01"], &[]);
+    world.ingress("i", 1, &[(hosts, "new")]).expect(&["01"], &["SecretNotFound"]);
+    world.after(10 * GRACE).expect(&["01"], &["SecretNotFound"]);
+    world.broken("new").expect(&["01"], &["KeyMismatch"]);
+    world.secret("new", &pair(2, hosts)).expect(&["02"], &[]);
+}
+
+#[test]
+fn what_is_taken_away_is_gone() {
+    let mut world = World::new("www.foo.test");
+    let tls: &[(&[&str], &str)] = &[(&["www.foo.test"], "s")];
+    world.secret("s", &pair(1, &["www.foo.test"])).ingress("i", 1, tls).expect(&["01"], &[]);
+    world.ingress("i", 1, &[]).expect(&[], &[]);
+    world.ingress("i", 1, tls).expect(&["01"], &[]);
+    world.delete(Kind::Ingress, "i").expect(&[], &[]);
+}
+
+#[test]
+fn an_expired_candidate_does_not_replace_a_valid_certificate() {
+    let mut world = World::new("www.foo.test");
+    let hosts: &[&str] = &["www.foo.test"];
+    world.secret("s", &pair(1, hosts)).ingress("i", 1, &[(hosts, "s")]).expect(&["01"], &[]);
+    world.secret("s", &dated(2, hosts, NOW - 9 * DAY, NOW - DAY)).expect(&["01"], &["CandidateExpired"]);
+    // Once neither is valid, the Secret has its way.
+    world.after(61 * DAY).expect(&["02"], &["CertificateExpired"]);
+    // Nor does it take the host from a younger Ingress.
+    world.secret("b/s", &dated(3, hosts, NOW, NOW + 99 * DAY)).ingress("b/i", 2, &[(hosts, "s")]);
+    world.expect(&["03"], &["HostConflict"]);
+}
+
+#[test]
+fn a_candidate_that_is_not_valid_yet_waits() {
+    let mut world = World::new("www.foo.test");
+    let hosts: &[&str] = &["www.foo.test"];
+    world.secret("s", &pair(1, hosts)).ingress("i", 1, &[(hosts, "s")]).expect(&["01"], &[]);
+    world
+        .secret("s", &dated(2, hosts, NOW + 3600, NOW + 90 * DAY))
+        .expect(&["01"], &["CandidateNotYetValid"]);
+    assert_eq!(world.compile().recheck_at, Some(NOW + 3600));
+    world.after(3600).expect(&["02"], &[]);
+}
+
+#[test]
+fn an_only_certificate_is_served_whatever_its_dates() {
+    let hosts: &[&str] = &["www.foo.test"];
+    for (from, to, reasons, recheck) in [
+        (NOW - DAY, NOW - 1, &["CertificateExpired"][..], None),
+        (NOW - DAY, NOW, &["CertificateExpiring"], Some(NOW + 1)),
+        (NOW - DAY, NOW + 9 * DAY, &["CertificateExpiring"], Some(NOW + 9 * DAY + 1)),
+        (NOW - DAY, NOW + 11 * DAY, &[], Some(NOW + DAY)),
+        (NOW + DAY, NOW + 90 * DAY, &["CertificateNotYetValid"], Some(NOW + DAY)),
+    ] {
+        let mut world = World::new("www.foo.test");
+        world
+            .secret("s", &dated(1, hosts, from, to))
+            .ingress("i", 1, &[(hosts, "s")])
+            .expect(&["01"], reasons);
+        assert_eq!(world.compile().recheck_at, recheck);
+    }
+}
+
+#[test]
+fn of_two_kinds_the_valid_one_is_served() {
+    let hosts: &[&str] = &["www.foo.test"];
+    let mut world = World::new("www.foo.test");
+    world
+        .secret("rsa", &of_kind(1, Algorithm::Rsa, hosts))
+        .secret("ecdsa", &dated(2, hosts, NOW - 9, NOW - 1));
+    world.ingress("i", 1, &[(hosts, "ecdsa"), (hosts, "rsa")]).expect(&["01"], &["CertificateExpired"]);
+}
+
+#[test]
+fn an_equal_pair_is_the_same_certificate() {
+    let mut world = World::new("www.foo.test");
+    let pem = AUTHORITY.leaf(&["www.foo.test"]).valid(NOW - DAY, NOW + 60 * DAY).issue();
+    world.secret("s", &Arc::new(pem.parse())).ingress("i", 1, &[(&[], "s")]);
+    let before = world.compile().certificates.unwrap();
+    let after = world.secret("s", &Arc::new(pem.parse())).compile().certificates.unwrap();
+    assert!(Arc::ptr_eq(&before, &after));
+}
+
+#[test]
+fn pem_pairs_serve_their_names_after_all_ingresses() {
+    let mut world = World::new("www.foo.test");
+    let (one, two, three) =
+        (pair(1, &["www.foo.test"]), pair(2, &["www.foo.test"]), pair(3, &["www.foo.test"]));
+    let pem = |world: &mut World, name: &str, pair: &Arc<KeyPair>| {
+        world.any_secret(name, SecretOrigin::PemPair, Some(Ok(pair.clone())));
+    };
+    pem(&mut world, "x", &one);
+    world.expect(&["01"], &[]);
+    pem(&mut world, "y", &two);
+    world.expect(&["01"], &["HostConflict"]);
+    world.secret("s", &three).ingress("i", 1, &[(&["www.foo.test"], "s")]).expect(&["03"], &[]);
+    world.delete(Kind::Ingress, "i").delete(Kind::Secret, "y").expect(&["01"], &[]);
+
+    // A damaged file keeps it, a deleted one for the grace time, a replacement takes over at once.
+    world.any_secret("x", SecretOrigin::PemPair, Some(Err(KeyPairError::KeyMismatch))).expect(&["01"], &[]);
+    world.after(DAY).expect(&["01"], &[]);
+    world.delete(Kind::Secret, "x").expect(&["01"], &["SecretNotFound"]);
+    pem(&mut world, "z", &two);
+    world.expect(&["02"], &["HostConflict", "SecretNotFound"]);
+    world.delete(Kind::Secret, "z").after(1).expect(&["02"], &["SecretNotFound"]);
+    world.after(GRACE).expect(&[], &[]);
+
+    // Other names: the host was taken out on purpose.
+    pem(&mut world, "x", &one);
+    world.expect(&["01"], &[]);
+    pem(&mut world, "x", &pair(4, &["other.test"]));
+    world.expect(&[], &[]);
+}
+
+#[test]
+fn the_default_certificate_is_rotated_like_any_other() {
+    let generated = Arc::new(KeyPair::generate_default().unwrap());
+    let name = named("s");
+    let mut world = World::new("");
+    let compile = |world: &mut World, default: Option<&ObjectName>| {
+        let outcome =
+            compile_default_certificate(&world.store, default, &generated, world.served.as_ref(), world.now);
+        let again = compile_default_certificate(
+            &world.store,
+            default,
+            &generated,
+            Some(&outcome.certificates),
+            world.now,
+        );
+        assert!(Arc::ptr_eq(&outcome.certificates, &again.certificates));
+        world.served = Some(outcome.certificates);
+        let reasons: Vec<_> = outcome.diagnostics.iter().map(|d| d.reason).collect();
+        (serials(world.served.as_ref()).concat(), reasons)
+    };
+    let own = generated.serial.to_string();
+    assert_eq!(compile(&mut world, None), (own.clone(), vec![]));
+    assert_eq!(compile(&mut world, Some(&name)), (own.clone(), vec!["SecretNotFound"]));
+    world.secret("s", &pair(1, &["any.test"]));
+    assert_eq!(compile(&mut world, Some(&name)), ("01".into(), vec![]));
+    world.secret("s", &pair(2, &["any.test"]));
+    assert_eq!(compile(&mut world, Some(&name)), ("02".into(), vec![]));
+    world.broken("s");
+    assert_eq!(compile(&mut world, Some(&name)), ("02".into(), vec!["KeyMismatch"]));
+    world.delete(Kind::Secret, "s").after(DAY);
+    assert_eq!(compile(&mut world, Some(&name)), ("02".into(), vec!["SecretNotFound"]));
+    assert_eq!(compile(&mut world, Some(&named("t"))), ("02".into(), vec!["SecretNotFound"]));
+    world.secret("t", &dated(3, &[], NOW - 9, NOW - 1));
+    assert_eq!(compile(&mut world, Some(&named("t"))), ("02".into(), vec!["CandidateExpired"]));
+    assert_eq!(compile(&mut world, None), (own, vec![]));
+}
+
+#[test]
+fn a_secret_says_what_is_wrong_with_it() {
+    let mut world = World::new("");
+    let finding = |world: &World, name: &str| {
+        let findings = secret_findings(world.store.secret(&named(name)).unwrap());
+        findings.into_iter().map(|f| (f.severity, f.field, f.reason)).collect::<Vec<_>>()
+    };
+    world.broken("s");
+    assert_eq!(finding(&world, "s"), [(Severity::Error, "data.tls.key".into(), "KeyMismatch")]);
+    world.secret("s", &pair(1, &["a.test", "b*.a.test"]));
+    assert_eq!(finding(&world, "s"), [(Severity::Warning, "data.tls.crt".into(), "NamesIgnored")]);
+    world.any_secret("s", SecretOrigin::Object, None);
+    assert_eq!(finding(&world, "s"), []);
+}
+
+/// Six Ingresses that claim one host, some with the same age, some with nothing to give.
+fn six() -> Vec<(Ingress, Option<Arc<KeyPair>>)> {
+    let hosts: &[&str] = &["www.foo.test"];
+    let of = |n: u64, name: &str, created, pair| (ingress(name, created, hosts, &[(hosts, "s")]), pair, n);
+    let usable = |n| Some(pair(n, hosts));
+    let all = [
+        of(1, "f/i", 1, None),
+        of(2, "e/i", 2, Some(dated(2, hosts, NOW - 9, NOW - 1))),
+        of(3, "d/i", 3, usable(3)),
+        of(4, "c/i", 3, usable(4)),
+        of(5, "b/i", 4, usable(5)),
+        of(6, "a/i", 5, usable(6)),
+    ];
+    all.into_iter().map(|(ingress, pair, _)| (ingress, pair)).collect()
+}
+
+static SIX: LazyLock<Vec<(Ingress, Option<Arc<KeyPair>>)>> = LazyLock::new(six);
+
+/// What can happen to a Secret that is no good certificate for the host.
+static BAD: LazyLock<[ParsedPair; 4]> = LazyLock::new(|| {
+    [
+        None,
+        Some(Err(KeyPairError::KeyMismatch)),
+        Some(Ok(pair(2, &["other.test"]))),
+        Some(Ok(dated(3, &["www.foo.test"], NOW - 9, NOW - 1))),
+    ]
+});
+
+static GOOD: LazyLock<Arc<KeyPair>> = LazyLock::new(|| pair(1, &["www.foo.test"]));
+
+proptest! {
+    #[test]
+    fn nothing_that_arrives_takes_a_certificate_away(
+        pem_pair: bool,
+        events in prop::collection::vec((any::<bool>(), 0..GRACE, 0..BAD.len()), 1..10),
+    ) {
+        let origin = if pem_pair { SecretOrigin::PemPair } else { SecretOrigin::Object };
+        let mut world = World::new("www.foo.test");
+        world.any_secret("s", origin, Some(Ok(GOOD.clone())));
+        if !pem_pair {
+            world.ingress("i", 1, &[(&["www.foo.test"], "s")]);
+            world.ingress("younger", 2, &[(&["www.foo.test"], "missing")]);
+        }
+        world.compile();
+        for (deleted, seconds, bad) in events {
+            if deleted {
+                let outcome = world.delete(Kind::Secret, "s").compile();
+                prop_assert_eq!(serials(outcome.certificates.as_ref()), ["01"]);
+            }
+            // A PEM pair with other names is meant for other hosts.
+            let bad = if pem_pair { bad % 2 } else { bad };
+            let outcome = world.after(seconds).any_secret("s", origin, BAD[bad].clone()).compile();
+            prop_assert_eq!(serials(outcome.certificates.as_ref()), ["01"]);
+        }
+    }
+
+    #[test]
+    fn any_order_of_arrival_has_the_same_winner(
+        order in Just((0..12usize).collect::<Vec<_>>()).prop_shuffle(),
+    ) {
+        let mut world = World::new("www.foo.test");
+        for event in order {
+            let (ingress, pair) = &SIX[event % 6];
+            match pair {
+                _ if event < 6 => {
+                    world.put(Object::Ingress(ingress.clone()));
+                }
+                Some(pair) => {
+                    let name = format!("{}/s", ingress.metadata.name.namespace);
+                    world.secret(&name, pair);
+                }
+                None => {}
+            }
+            world.compile();
+        }
+        // The oldest has no Secret, the next an expired one; of two of one age the first by name wins.
+        world.expect(&["04"], &["HostConflict", "HostConflict", "HostConflict", "HostConflict", "SecretNotFound"]);
+    }
+}

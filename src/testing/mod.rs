@@ -1,0 +1,3 @@
+//! What tests of the library, of the binary and of other crates share (feature `testing`).
+
+pub mod certificates;
