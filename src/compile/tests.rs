@@ -114,6 +114,11 @@ impl World {
             let endpoints: Vec<_> = cluster.endpoints.iter().map(ToString::to_string).collect();
             lines.push(format!("cluster {} {endpoints:?} {:?}", cluster.key, cluster.unavailable));
         }
+        for pattern in snapshot.certificates.patterns() {
+            let bindings = snapshot.certificates.get(&pattern).unwrap().iter();
+            let serials: Vec<_> = bindings.map(|binding| &binding.certificate.pair.serial).collect();
+            lines.push(format!("certificates {pattern} {serials:?}"));
+        }
         lines.sort();
         lines.extend(self.findings());
         lines
