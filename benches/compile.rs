@@ -12,7 +12,6 @@ use portcullis::store::objects::{
     ObjectName, PathType, Service, ServiceKind, ServicePort, ServicePortRef,
 };
 use portcullis::store::{Event, Store};
-use portcullis::tls::keys::KeyPair;
 use portcullis::tls::tickets::Tickets;
 
 const SIZES: [usize; 4] = [100, 1_000, 10_000, 100_000];
@@ -74,8 +73,7 @@ fn world(size: usize) -> (Store, Arc<Settings>, Compiled) {
     let settings = Arc::new(Settings::default());
     let changes = store.take_changes();
     let tickets = Tickets::new(settings.ssl_session_timeout).expect("random bytes");
-    let generated = Arc::new(KeyPair::generate_default().expect("a certificate"));
-    let empty = Compiled::empty(&settings, &tickets, &generated).expect("default settings");
+    let empty = Compiled::empty(&settings, &tickets, 0).expect("default settings");
     let compiled = compile(&store, &changes, &settings, &empty, 0);
     (store, settings, compiled)
 }
