@@ -392,7 +392,8 @@ fn a_pair_read_while_volumes_are_swapped_is_never_mixed() {
         });
         while !swaps.is_finished() {
             if let Ok(([certificate, key], _)) = read::read(&unit) {
-                let whole = |pem: &Pem| *certificate == pem.certificate.as_bytes() && *key == pem.key.as_bytes();
+                let whole =
+                    |pem: &Pem| *certificate == pem.certificate.as_bytes() && *key == pem.key.as_bytes();
                 assert!(pems.iter().any(whole));
             }
         }
