@@ -1,4 +1,5 @@
 //! The only place that names rustls: keys, certificate choice, tickets, server and client configurations.
 
 pub mod keys;
+pub mod ocsp;
 pub mod policy;
