@@ -14,6 +14,7 @@ pub mod diagnostics;
 pub mod names;
 pub mod settings;
 pub mod snapshot;
+pub mod sources;
 pub mod store;
 pub mod telemetry;
 pub mod tls;

@@ -3,6 +3,7 @@
 //! [`verify`] is the only way to make a [`Staple`]. It is pure: the caller hands in the time. Nothing of a
 //! response is believed, not even "revoked", before its signature and its dates are.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,7 +31,7 @@ const MAX_CERTIFICATES: usize = 4;
 const OCSP_SIGNING: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x03, 0x09];
 
 /// A verified response that says "good". Times are seconds since 1970.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Staple {
     /// The response exactly as the responder sent it.
     pub der: Arc<[u8]>,
@@ -47,6 +48,18 @@ impl Staple {
     /// Whether the staple may still be sent at `now`, in seconds since 1970.
     pub fn is_fresh(&self, now: u64) -> bool {
         now < self.next_update
+    }
+}
+
+/// Without the response itself, which nobody wants to read in a log.
+impl fmt::Debug for Staple {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Staple")
+            .field("bytes", &self.der.len())
+            .field("this_update", &self.this_update)
+            .field("next_update", &self.next_update)
+            .field("produced_at", &self.produced_at)
+            .finish()
     }
 }
 

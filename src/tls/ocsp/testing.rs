@@ -1,5 +1,6 @@
 //! A certification authority and an OCSP signer for tests, able to do everything wrong on request.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use rcgen::{
@@ -119,6 +120,19 @@ impl Order<'_> {
 }
 
 impl Issued {
+    /// A TLS server with this certificate and nothing else in its chain.
+    pub fn tls_acceptor(&self) -> tokio_rustls::TlsAcceptor {
+        let key = rustls_pki_types::PrivatePkcs8KeyDer::from(self.key.serialize_der());
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![self.der.clone()], key.into())
+            .unwrap();
+        Arc::new(config).into()
+    }
+
     /// Signs with this key, naming and enclosing this certificate.
     pub fn signer(&self) -> Signer<'_> {
         Signer { der: &self.der, key: &self.key, enclosed: vec![self.der.clone()], by_key: false }
