@@ -13,6 +13,7 @@ use serde::Serialize;
 use tokio::sync::mpsc;
 
 use crate::tls::ocsp::Staple;
+use crate::tls::ocsp::certificate::{OcspFacts, fingerprint};
 
 pub mod address;
 pub mod cache;
@@ -43,6 +44,15 @@ pub struct Wanted {
     pub namespace: Arc<str>,
     /// Clients refuse the leaf without a staple, so it is asked about first.
     pub must_staple: bool,
+}
+
+impl Wanted {
+    /// Reads `chain`, the leaf first, on behalf of `namespace`. `None` for a chain without certificates.
+    pub fn of(chain: &[CertificateDer<'static>], namespace: Arc<str>) -> Option<Self> {
+        let leaf = chain.first()?.clone();
+        let OcspFacts { url, must_staple, issuer } = OcspFacts::read(chain);
+        Some(Self { fingerprint: fingerprint(&leaf), leaf, issuer, url, namespace, must_staple })
+    }
 }
 
 /// What the task is told.

@@ -46,3 +46,24 @@ impl Default for OcspMetrics {
         Self { fetches: Family::default(), duration: Histogram::new(exponential_buckets(0.01, 2.0, 10)) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::encoding::text::encode;
+
+    use super::*;
+
+    #[test]
+    fn attempts_are_counted_by_result() {
+        let (metrics, mut registry) = (OcspMetrics::default(), Registry::default());
+        metrics.register(&mut registry);
+        metrics.count("good", Duration::from_millis(30));
+        metrics.count("good", Duration::from_millis(30));
+        metrics.count("timeout", Duration::from_secs(5));
+        let mut text = String::new();
+        encode(&mut text, &registry).unwrap();
+        assert!(text.contains("ocsp_fetches_total{result=\"good\"} 2\n"), "{text}");
+        assert!(text.contains("ocsp_fetches_total{result=\"timeout\"} 1\n"), "{text}");
+        assert!(text.contains("ocsp_fetch_duration_seconds_count 3\n"), "{text}");
+    }
+}

@@ -123,18 +123,16 @@ pub fn verify(
     let data = ResponseData::from_der(signed.message).map_err(|_| Refusal::Malformed)?;
     let single = single_response(&data, &cert_id(leaf, issuer)?)?;
     let (this_update, next_update) = window(single, now)?;
-    let signer_ends = verify_signer(&signed, &data.responder_id, issuer, now)?;
+    let next_update = next_update.min(verify_signer(&signed, &data.responder_id, issuer, now)?);
+    if next_update <= now {
+        return Err(Refusal::DelegateNotValidNow);
+    }
     match single.cert_status {
         CertStatus::Revoked(_) => return Err(Refusal::Revoked),
         CertStatus::Unknown(_) => return Err(Refusal::Unknown),
         CertStatus::Good(_) => {}
     }
-    Ok(Staple {
-        der: der.into(),
-        this_update,
-        next_update: next_update.min(signer_ends),
-        produced_at: seconds(&data.produced_at),
-    })
+    Ok(Staple { der: der.into(), this_update, next_update, produced_at: seconds(&data.produced_at) })
 }
 
 /// nextUpdate of the first entry of `der`, unverified: enough to tell that a stored file has had its day.
@@ -231,7 +229,9 @@ fn verify_signer(
         }
     }
     let enclosed = certificates(signed.rest, MAX_CERTIFICATES).map_err(|_| Refusal::Malformed)?;
-    for delegate in enclosed.iter().filter(|certificate| is_responder(certificate, responder)) {
+    // Some responders enclose the issuer, which was tried above.
+    let delegates = enclosed.iter().filter(|&certificate| certificate != issuer);
+    for delegate in delegates.filter(|certificate| is_responder(certificate, responder)) {
         match verify_delegate(signed, delegate, issuer, now) {
             Ok(ends) => return Ok(ends),
             Err(reason) => refusal = reason,

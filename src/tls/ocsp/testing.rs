@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rcgen::{
     BasicConstraints, CertificateParams, CustomExtension, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
-    KeyPair, SigningKey,
+    KeyPair, PKCS_RSA_SHA256, RsaKeySize, SigningKey,
 };
 use rustls_pki_types::CertificateDer;
 use time::OffsetDateTime;
@@ -43,10 +43,18 @@ pub struct Order<'a> {
 impl Ca {
     /// A root named `name`, with a new key each time.
     pub fn new(name: &str) -> Self {
+        Self::with_key(name, KeyPair::generate().unwrap())
+    }
+
+    /// A root with a key of RSA, which [`Answer::sign`] cannot use but OpenSSL can.
+    pub fn rsa(name: &str) -> Self {
+        Self::with_key(name, KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048).unwrap())
+    }
+
+    fn with_key(name: &str, key: KeyPair) -> Self {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let key = KeyPair::generate().unwrap();
         let der = params.self_signed(&key).unwrap().der().clone();
         Self { der, key, params }
     }

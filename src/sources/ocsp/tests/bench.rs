@@ -11,7 +11,6 @@ use tokio::time::Instant;
 
 use super::super::fetch::{FetchError, Order};
 use super::super::*;
-use crate::tls::ocsp::certificate::{OcspFacts, fingerprint};
 use crate::tls::ocsp::request::Request;
 use crate::tls::ocsp::testing::{Answer, Ca, Issued};
 
@@ -156,15 +155,7 @@ impl Pki {
     }
 
     pub fn wanted_leaf(&self, leaf: &Issued) -> Wanted {
-        let facts = OcspFacts::read(&[leaf.der.clone(), self.ca.der.clone()]);
-        let wanted = Wanted {
-            fingerprint: fingerprint(&leaf.der),
-            leaf: leaf.der.clone(),
-            issuer: facts.issuer,
-            url: facts.url,
-            namespace: "shop".into(),
-            must_staple: facts.must_staple,
-        };
+        let wanted = Wanted::of(&[leaf.der.clone(), self.ca.der.clone()], "shop".into()).unwrap();
         let request = Request::new(&leaf.der, &self.ca.der).unwrap();
         self.leaves.lock().unwrap().insert(request.der().to_vec(), leaf.der.clone());
         wanted

@@ -7,7 +7,6 @@ use base64::Engine;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::super::*;
-use crate::tls::ocsp::certificate::{OcspFacts, fingerprint};
 use crate::tls::ocsp::testing::Ca;
 
 /// A running responder; killed when dropped.
@@ -67,15 +66,7 @@ async fn first_event(ca: &Ca, signer: (&[u8], String), status: &str, path: &str)
     let responder = Openssl::start(ca, signer, parsed.raw_serial(), status);
     let url = format!("http://127.0.0.1:{}{path}", responder.port);
     let leaf = ca.leaf().serial(&[0x11, 0x22, 0x33]).urls(&[&url]).issue();
-    let facts = OcspFacts::read(&[leaf.der.clone(), ca.der.clone()]);
-    let wanted = Wanted {
-        fingerprint: fingerprint(&leaf.der),
-        leaf: leaf.der,
-        issuer: facts.issuer,
-        url: facts.url,
-        namespace: "shop".into(),
-        must_staple: false,
-    };
+    let wanted = Wanted::of(&[leaf.der, ca.der.clone()], "shop".into()).unwrap();
     let settings =
         OcspSettings { allowed_cidrs: vec!["127.0.0.0/8".parse().unwrap()], ..OcspSettings::default() };
     let (updates, inbox) = mpsc::unbounded_channel();

@@ -17,7 +17,10 @@ struct Kit {
 
 impl Kit {
     fn new() -> Self {
-        let ca = Ca::new("issuer");
+        Self::of(Ca::new("issuer"))
+    }
+
+    fn of(ca: Ca) -> Self {
         let leaf = ca.leaf().issue();
         Self { ca, leaf }
     }
@@ -75,7 +78,10 @@ fn a_delegate_may_carry_the_name_of_its_issuer() {
 fn a_staple_ends_with_the_delegate_that_signed_it() {
     let kit = Kit::new();
     let delegate = kit.ca.delegate("responder").valid(NOW - 10, NOW + 60).issue();
-    assert_eq!(kit.verify(&kit.good().sign(&delegate.signer())).unwrap().next_update, NOW + 60);
+    let response = kit.good().sign(&delegate.signer());
+    assert_eq!(kit.verify(&response).unwrap().next_update, NOW + 60);
+    let last_second = verify(&response, &kit.leaf.der, &kit.ca.der, NOW + 60);
+    assert_eq!(last_second, Err(Refusal::DelegateNotValidNow));
 }
 
 #[test]
@@ -316,7 +322,7 @@ fn kit() -> &'static Kit {
 }
 
 /// Has `openssl ocsp` answer our request from a database, signed by `signer` (certificate and key as PEM).
-fn openssl_answer(kit: &Kit, signer: &CertificateDer<'_>, key: &str, revoked: bool) -> Vec<u8> {
+fn openssl_answer(kit: &Kit, signer: &CertificateDer<'_>, key: &str, revoked: bool, digest: &str) -> Vec<u8> {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);
     let (_, leaf) = X509Certificate::from_der(&kit.leaf.der).unwrap();
@@ -334,7 +340,18 @@ fn openssl_answer(kit: &Kit, signer: &CertificateDer<'_>, key: &str, revoked: bo
     let output = Command::new("openssl")
         .current_dir(dir.path())
         .args(["ocsp", "-index", "index.txt", "-CA", "ca.pem", "-rsigner", "signer.pem"])
-        .args(["-rkey", "signer.key", "-reqin", "request.der", "-respout", "response.der", "-nmin", "5"])
+        .args([
+            "-rkey",
+            "signer.key",
+            "-reqin",
+            "request.der",
+            "-respout",
+            "response.der",
+            "-nmin",
+            "5",
+            "-rmd",
+            digest,
+        ])
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -361,7 +378,7 @@ fn wall_clock() -> u64 {
 #[test]
 fn openssl_signing_as_the_issuer_is_accepted() {
     let kit = Kit::new();
-    let response = openssl_answer(&kit, &kit.ca.der, &kit.ca.key.serialize_pem(), false);
+    let response = openssl_answer(&kit, &kit.ca.der, &kit.ca.key.serialize_pem(), false, "sha256");
     let now = wall_clock();
     let staple = verify(&response, &kit.leaf.der, &kit.ca.der, now).unwrap();
     assert_eq!(staple.next_update - staple.this_update, 300);
@@ -372,16 +389,28 @@ fn openssl_signing_as_a_delegate_is_accepted_and_revoked_is_told() {
     let kit = Kit::new();
     let delegate = kit.ca.delegate("responder").issue();
     let key = delegate.key.serialize_pem();
-    let response = openssl_answer(&kit, &delegate.der, &key, false);
+    let response = openssl_answer(&kit, &delegate.der, &key, false, "sha256");
     assert!(verify(&response, &kit.leaf.der, &kit.ca.der, wall_clock()).is_ok());
-    let response = openssl_answer(&kit, &delegate.der, &key, true);
+    let response = openssl_answer(&kit, &delegate.der, &key, true, "sha256");
     assert_eq!(verify(&response, &kit.leaf.der, &kit.ca.der, wall_clock()), Err(Refusal::Revoked));
 }
 
 #[test]
 fn openssl_signing_with_the_leaf_is_refused() {
     let kit = Kit::new();
-    let response = openssl_answer(&kit, &kit.leaf.der, &kit.leaf.key.serialize_pem(), false);
+    let response = openssl_answer(&kit, &kit.leaf.der, &kit.leaf.key.serialize_pem(), false, "sha256");
     let refusal = verify(&response, &kit.leaf.der, &kit.ca.der, wall_clock()).unwrap_err();
     assert_eq!(refusal, Refusal::DelegateWithoutUsage);
+}
+
+#[test]
+fn openssl_signing_with_rsa_is_accepted_unless_the_digest_is_sha1() {
+    let kit = Kit::of(Ca::rsa("issuer"));
+    for (digest, result) in
+        [("sha256", Ok(300)), ("sha512", Ok(300)), ("sha1", Err(Refusal::UnsupportedSignature))]
+    {
+        let response = openssl_answer(&kit, &kit.ca.der, &kit.ca.key.serialize_pem(), false, digest);
+        let verified = verify(&response, &kit.leaf.der, &kit.ca.der, wall_clock());
+        assert_eq!(verified.map(|staple| staple.next_update - staple.this_update), result, "{digest}");
+    }
 }
