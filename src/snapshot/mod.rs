@@ -8,6 +8,7 @@ pub mod certificates;
 pub mod clusters;
 pub mod hosts;
 pub mod paths;
+pub mod policies;
 
 use std::sync::Arc;
 

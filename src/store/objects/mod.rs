@@ -3,11 +3,14 @@
 //! They keep what `compile` needs and nothing else: 10,000 Secrets must not cost what full API types cost.
 //! Decoding is lenient: a wrong field is a diagnostic, the rest of the object stays usable.
 
+mod authorization_policy;
 mod config_map;
 mod endpoint_slice;
 mod ingress;
 mod ingress_class;
 mod namespace;
+mod peer_authentication;
+mod policy_reader;
 mod secret;
 mod service;
 
@@ -17,22 +20,26 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+pub use authorization_policy::{AuthorizationPolicy, Clause, ClauseValues, PolicyAction, PolicyRule, Term};
 pub use config_map::ConfigMap;
 pub use endpoint_slice::{Endpoint, EndpointPort, EndpointSlice};
 pub use ingress::{Backend, Ingress, IngressPath, IngressRule, IngressTls, PathType, ServicePortRef};
 pub use ingress_class::IngressClass;
 pub use namespace::Namespace;
+pub use peer_authentication::{MtlsMode, PeerAuthentication};
 pub use secret::{Secret, SecretOrigin};
 pub use service::{Service, ServiceKind, ServicePort};
 
 /// The kinds that Portcullis reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum Kind {
+    AuthorizationPolicy,
     ConfigMap,
     EndpointSlice,
     Ingress,
     IngressClass,
     Namespace,
+    PeerAuthentication,
     Secret,
     Service,
 }

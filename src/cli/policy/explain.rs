@@ -1,0 +1,154 @@
+//! `portcullis policy explain`: policies in words.
+
+use std::fmt::Write;
+
+use super::workload::Workload;
+use crate::compile::policies::{Policies, Transport};
+use crate::snapshot::policies::{
+    Action, Authorization, CONVERTED_PREFIX, Condition, Group, Match, Rule, STATIC_STRICT, Scope,
+    StringMatch, Values,
+};
+use crate::store::objects::{MtlsMode, PeerAuthentication};
+
+/// What a workload accepts, and which object says so.
+pub(super) fn explain(policies: &Policies, workload: &Workload) -> String {
+    let mut out = format!("{}\n\nTransport\n", capitalised(&workload.to_string()));
+    for (port, accepts, because) in transport(&policies.transport(&workload.namespace, &workload.labels)) {
+        let _ = writeln!(out, "  {port:<16} {accepts:<19} {because}");
+    }
+    out.push_str("\nAuthorization\n");
+    let resolved = policies.workload(&workload.namespace, &workload.labels);
+    let mut allow = false;
+    for policy in resolved.policies().filter(|policy| !is_converted(policy)) {
+        allow |= policy.action == Action::Allow && !policy.dry_run;
+        out.push_str(&authorization(policy, policies.is_refused(&policy.name)));
+    }
+    out.push_str(match allow {
+        true => "  Whatever no ALLOW policy allows is refused.\n",
+        false => "  There is no ALLOW policy: whatever is not denied above is accepted.\n",
+    });
+    out
+}
+
+/// Port, what it accepts, and why.
+fn transport(transport: &Transport<'_>) -> Vec<(String, &'static str, String)> {
+    let accepts = |strict: bool| if strict { "mTLS only" } else { "mTLS and plaintext" };
+    let mut lines: Vec<_> = transport
+        .selected
+        .into_iter()
+        .flat_map(|pa| transport.ports().map(move |(port, strict)| (pa, port, strict)))
+        .map(|(pa, port, strict)| {
+            (format!("port {port}"), accepts(strict), because(pa, &format!("spec.portLevelMtls.{port}")))
+        })
+        .collect();
+    let base = match transport.base {
+        Some(pa) => because(pa, &format!("spec.mtls.mode {}", mode(pa.mode))),
+        None => "no PeerAuthentication sets a mode; PERMISSIVE is the default".into(),
+    };
+    let name = if lines.is_empty() { "every port" } else { "any other port" };
+    lines.push((name.into(), accepts(transport.strict()), base));
+    lines
+}
+
+fn because(pa: &PeerAuthentication, field: &str) -> String {
+    let refused = if pa.refused { " (it cannot be read, and counts as STRICT)" } else { "" };
+    format!("PeerAuthentication {}, {field}{refused}", pa.metadata.name)
+}
+
+fn mode(mode: MtlsMode) -> &'static str {
+    match mode {
+        MtlsMode::Unset => "UNSET",
+        MtlsMode::Disable => "DISABLE",
+        MtlsMode::Permissive => "PERMISSIVE",
+        MtlsMode::Strict => "STRICT",
+    }
+}
+
+/// Those are told under "Transport".
+fn is_converted(policy: &Authorization) -> bool {
+    *policy.name.name == *STATIC_STRICT || policy.name.name.starts_with(CONVERTED_PREFIX)
+}
+
+fn authorization(policy: &Authorization, refused: bool) -> String {
+    let action = match policy.action {
+        Action::Allow => "ALLOW",
+        Action::Deny => "DENY",
+    };
+    let scope = match policy.scope {
+        Scope::Global => "the whole mesh",
+        Scope::Namespace => "its namespace",
+        Scope::WorkloadSelector => "selected workloads",
+    };
+    let note = match (refused, policy.dry_run) {
+        (true, _) => "; it cannot be read, and lets nothing through",
+        (false, true) => "; tried out only, not enforced",
+        (false, false) => "",
+    };
+    let mut out = format!("  {action} by AuthorizationPolicy {}, for {scope}{note}\n", policy.name);
+    if policy.groups.is_empty() {
+        out.push_str("    no connection\n");
+    }
+    for group in &policy.groups {
+        let _ = writeln!(out, "    {}", group_in_words(group));
+    }
+    out
+}
+
+fn group_in_words(group: &Group) -> String {
+    let rules: Vec<String> = group.rules.iter().map(rule_in_words).collect();
+    match rules.is_empty() {
+        true => "any connection".into(),
+        false => format!("connections where {}", rules.join(", and ")),
+    }
+}
+
+fn rule_in_words(rule: &Rule) -> String {
+    let matches: Vec<String> = rule.matches.iter().map(match_in_words).collect();
+    match matches.is_empty() {
+        true => "anything holds".into(),
+        false => matches.join(", or "),
+    }
+}
+
+fn match_in_words(one: &Match) -> String {
+    let conditions: Vec<String> = one.conditions.iter().map(condition_in_words).collect();
+    match conditions.is_empty() {
+        true => "HTTP attributes hold, which transport policy cannot know (never)".into(),
+        false => conditions.join(" and "),
+    }
+}
+
+fn condition_in_words(condition: &Condition) -> String {
+    let (attribute, values) = match &condition.values {
+        Values::SourceIps(networks) => ("the source address", words(networks)),
+        Values::DestinationIps(networks) => ("the destination address", words(networks)),
+        Values::DestinationPorts(ports) => ("the port", words(ports)),
+        Values::Namespaces(texts) => ("the peer's namespace", texts.iter().map(text_in_words).collect()),
+        Values::Principals(texts) => ("the peer's principal", texts.iter().map(text_in_words).collect()),
+        Values::TrustDomains(texts) => ("the peer's trust domain", texts.iter().map(text_in_words).collect()),
+        Values::ServiceAccounts(accounts) => (
+            "the peer's service account",
+            accounts.iter().map(|account| format!("{}/{}", account.namespace, account.name)).collect(),
+        ),
+    };
+    let is = if condition.negated { "is not" } else { "is" };
+    format!("{attribute} {is} {}", values.join(" or "))
+}
+
+fn words<T: ToString>(values: &[T]) -> Vec<String> {
+    values.iter().map(ToString::to_string).collect()
+}
+
+fn text_in_words(text: &StringMatch) -> String {
+    match text {
+        StringMatch::Exact(text) => text.to_string(),
+        StringMatch::Prefix(text) => format!("{text}…"),
+        StringMatch::Suffix(text) => format!("…{text}"),
+        StringMatch::Presence => "known".into(),
+    }
+}
+
+fn capitalised(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map(|first| first.to_ascii_uppercase()).into_iter().chain(letters).collect()
+}

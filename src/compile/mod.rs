@@ -1,0 +1,3 @@
+//! From objects to what the data plane needs: pure functions, without I/O, clock or log.
+
+pub mod policies;

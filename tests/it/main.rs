@@ -1,0 +1,3 @@
+//! Tests of the binary and of the library's public face, a module for each area.
+
+mod policy;
