@@ -104,9 +104,10 @@ fn group_in_words(group: &Group) -> String {
 
 fn rule_in_words(rule: &Rule) -> String {
     let matches: Vec<String> = rule.matches.iter().map(match_in_words).collect();
-    match matches.is_empty() {
-        true => "anything holds".into(),
-        false => matches.join(", or "),
+    match &*matches {
+        [] => "anything holds".into(),
+        [only] => only.clone(),
+        _ => format!("({})", matches.join(", or ")),
     }
 }
 
@@ -131,8 +132,11 @@ fn condition_in_words(condition: &Condition) -> String {
             accounts.iter().map(|account| format!("{}/{}", account.namespace, account.name)).collect(),
         ),
     };
-    let is = if condition.negated { "is not" } else { "is" };
-    format!("{attribute} {is} {}", values.join(" or "))
+    match (condition.negated, &*values) {
+        (false, _) => format!("{attribute} is {}", values.join(" or ")),
+        (true, [only]) => format!("{attribute} is not {only}"),
+        (true, _) => format!("{attribute} is neither {}", values.join(" nor ")),
+    }
 }
 
 fn words<T: ToString>(values: &[T]) -> Vec<String> {

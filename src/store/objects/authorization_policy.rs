@@ -125,11 +125,12 @@ fn attribute_of_key(key: &str) -> Option<Attribute> {
 }
 
 impl AuthorizationPolicy {
-    /// Reads one from its JSON form. What is wrong with it goes to `findings`; `None` where it has no name.
+    /// Reads one from its JSON form. What is wrong with it goes to `findings`; `None` where it has no name
+    /// to go by, or its selector doesn't say whom it is for.
     pub fn decode(value: &Value, default_namespace: &str, findings: &mut Vec<Diagnostic>) -> Option<Self> {
         let (mut reader, metadata, mut spec) =
             Reader::start(Kind::AuthorizationPolicy, value, default_namespace, findings)?;
-        let selector = reader.selector(spec.take("selector"));
+        let selector = reader.selector(spec.take("selector"))?;
         let targeted = reader.targeted(&mut spec, !selector.is_empty());
         let action = reader.action(&mut spec);
         let rules = reader.rules(spec.take("rules"), action, &metadata.name.namespace);

@@ -31,11 +31,12 @@ pub enum MtlsMode {
 }
 
 impl PeerAuthentication {
-    /// Reads one from its JSON form. What is wrong with it goes to `findings`; `None` where it has no name.
+    /// Reads one from its JSON form. What is wrong with it goes to `findings`; `None` where it has no name
+    /// to go by, or its selector doesn't say whom it is for.
     pub fn decode(value: &Value, default_namespace: &str, findings: &mut Vec<Diagnostic>) -> Option<Self> {
         let (mut reader, metadata, mut spec) =
             Reader::start(Kind::PeerAuthentication, value, default_namespace, findings)?;
-        let selector = reader.selector(spec.take("selector"));
+        let selector = reader.selector(spec.take("selector"))?;
         let mode = reader.mode(spec.take("mtls"));
         let ports = reader.ports(spec.take("portLevelMtls"), !selector.is_empty());
         reader.finish(spec);

@@ -19,12 +19,6 @@ pub(super) struct Field<'v> {
     pub value: &'v Value,
 }
 
-impl<'v> Field<'v> {
-    fn child(&self, name: &str, value: &'v Value) -> Self {
-        Self { path: format!("{}.{name}", self.path), value }
-    }
-}
-
 pub(super) struct Reader<'f> {
     object: ObjectRef,
     findings: &'f mut Vec<Diagnostic>,
@@ -54,13 +48,11 @@ impl<'f> Reader<'f> {
         let namespace = metadata.get("namespace").and_then(Value::as_str).filter(|text| !text.is_empty());
         let name = ObjectName::new(namespace.unwrap_or(default_namespace), name);
         let mut reader = Self { object: ObjectRef::new(kind, &name), findings, refused: false };
-        let top = Field { path: "metadata".into(), value: metadata };
         let metadata = Metadata {
             name,
             created: reader.created(metadata.get("creationTimestamp")),
-            labels: reader.text_map(metadata.get("labels").map(|value| top.child("labels", value))),
-            annotations: reader
-                .text_map(metadata.get("annotations").map(|value| top.child("annotations", value))),
+            labels: scalars(metadata.get("labels")),
+            annotations: scalars(metadata.get("annotations")),
         };
         let spec = Field { path: "spec".into(), value: object.get("spec").unwrap_or(&Value::Null) };
         let spec = reader.fields(spec);
@@ -142,17 +134,22 @@ impl<'f> Reader<'f> {
         map
     }
 
-    /// `selector.matchLabels`; empty where there is no selector, or one that selects everything.
-    pub fn selector(&mut self, field: Option<Field<'_>>) -> BTreeMap<String, String> {
-        let Some(field) = field else { return BTreeMap::new() };
-        let mut selector = self.fields(field);
+    /// `selector.matchLabels`; empty where there is no selector, or one that selects everything. `None` where
+    /// it cannot be read: whom the object is for is unknown then, and closing everyone would be no answer.
+    pub fn selector(&mut self, field: Option<Field<'_>>) -> Option<BTreeMap<String, String>> {
+        let mut selector = self.fields(field.unwrap_or(Field { path: String::new(), value: &Value::Null }));
         let path = format!("{}.matchLabels", selector.path);
         let labels = self.text_map(selector.take("matchLabels"));
         self.finish(selector);
         if labels.iter().any(|(key, value)| key.is_empty() || key.contains('*') || value.contains('*')) {
             self.refuse(&path, "InvalidSelector", "a label must have a key, and no wildcard");
         }
-        labels
+        if self.refused {
+            let message = "whom this is for cannot be read, so it is left out";
+            self.report(Severity::Error, "spec.selector", "LeftOut", message);
+            return None;
+        }
+        Some(labels)
     }
 
     /// Refuses the fields that nobody asked for.
@@ -171,6 +168,17 @@ impl<'f> Reader<'f> {
         }
         Some(time?.unix_timestamp())
     }
+}
+
+/// Labels and annotations, where a number or truth value without quotes can only mean its text.
+fn scalars(value: Option<&Value>) -> BTreeMap<String, String> {
+    let entries = value.and_then(Value::as_object).into_iter().flatten();
+    let text = |value: &Value| match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Bool(_) | Value::Number(_) => Some(value.to_string()),
+        Value::Null | Value::Array(_) | Value::Object(_) => None,
+    };
+    entries.filter_map(|(name, value)| Some((name.clone(), text(value)?))).collect()
 }
 
 /// The fields of a mapping, of which the known ones are taken one after the other.
