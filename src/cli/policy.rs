@@ -20,6 +20,7 @@ use self::workload::WorkloadArgs;
 use crate::compile::policies::{Mesh, Policies, compile_policies, document};
 use crate::diagnostics::{Diagnostic, Severity};
 use crate::snapshot::policies::STATIC_STRICT;
+use crate::store::objects::ObjectName;
 
 /// Compile, try and explain mTLS policies.
 #[derive(Args, Debug)]
@@ -97,20 +98,33 @@ pub fn run(args: PolicyArgs) -> ExitCode {
 }
 
 fn compile(args: CompileArgs) -> anyhow::Result<ExitCode> {
-    let Some(workload) = &args.workload.workload else {
-        let documents = args.input.read("")?;
-        let policies = documents.compile(&args.input.mesh());
-        let printed = policies.authorizations().values().filter(|policy| {
-            (args.with_static || *policy.name.name != *STATIC_STRICT) && !policies.is_refused(&policy.name)
-        });
-        print(&document::to_yaml(printed.map(|policy| &**policy)))?;
-        return Ok(report(&documents, &policies));
-    };
+    match &args.workload.workload {
+        Some(workload) => print_keys(&args, workload),
+        None if args.workload.has_labels() => {
+            Ok(wrong_usage("--labels is about a workload: say --workload too"))
+        }
+        None => print_documents(&args),
+    }
+}
+
+fn print_documents(args: &CompileArgs) -> anyhow::Result<ExitCode> {
+    let documents = args.input.read("")?;
+    let policies = documents.compile(&args.input.mesh());
+    let printed = policies.authorizations().values().filter(|policy| {
+        (args.with_static || *policy.name.name != *STATIC_STRICT) && !policies.is_refused(&policy.name)
+    });
+    print(&document::to_yaml(printed.map(|policy| &**policy)))?;
+    if !documents.authorizations.is_empty() {
+        eprintln!("info: Authorization documents need no compiling and are left out");
+    }
+    Ok(report(&documents, &policies))
+}
+
+fn print_keys(args: &CompileArgs, workload: &ObjectName) -> anyhow::Result<ExitCode> {
     let documents = args.input.read(workload::DEFAULT_NAMESPACE)?;
     let policies = documents.compile(&args.input.mesh());
-    for key in policies.keys(&workload.namespace, args.workload.labels()) {
-        print(&format!("{key}\n"))?;
-    }
+    let keys = policies.keys(&workload.namespace, args.workload.labels());
+    print(&keys.iter().map(|key| format!("{key}\n")).collect::<String>())?;
     Ok(report(&documents, &policies))
 }
 
@@ -122,13 +136,18 @@ fn explain(args: ExplainArgs) -> anyhow::Result<ExitCode> {
         Ok(workload) => workload,
         Err(ambiguous) => return Ok(wrong_usage(&ambiguous)),
     };
-    print(&explain::explain(&policies, &workload))?;
+    let applicable = workload.policies(&documents, &policies);
+    print(&explain::explain(&policies, &workload, &applicable))?;
     Ok(report(&documents, &policies))
 }
 
 impl PolicyInput {
     fn read(&self, default_namespace: &str) -> anyhow::Result<Documents> {
         input::read(&self.files, default_namespace)
+    }
+
+    fn is_stdin(&self) -> bool {
+        self.files.is_empty() || self.files.iter().any(|path| path.as_os_str() == "-")
     }
 
     fn mesh(&self) -> Mesh {

@@ -70,7 +70,7 @@ pub fn compile_policies(
     peer_authentications: &[PeerAuthentication],
     authorization_policies: &[AuthorizationPolicy],
 ) -> Policies {
-    let levels = peer::Levels::new(mesh, peer_authentications);
+    let (levels, diagnostics) = peer::Levels::new(mesh, peer_authentications);
     let mut policies = Policies {
         authorizations: levels
             .authorizations()
@@ -81,7 +81,7 @@ pub fn compile_policies(
         refused: BTreeSet::new(),
         set: PolicySet::default(),
         acceptances: BTreeMap::new(),
-        diagnostics: ignored_selectors(mesh, peer_authentications),
+        diagnostics,
     };
     for policy in authorization_policies {
         policies.add(mesh, policy);
@@ -90,21 +90,6 @@ pub fn compile_policies(
     policies.diagnostics.sort();
     policies.set = PolicySet::new(policies.authorizations.values().cloned());
     policies
-}
-
-fn ignored_selectors(mesh: &Mesh, peer_authentications: &[PeerAuthentication]) -> Vec<Diagnostic> {
-    let ignored = |pa: &&PeerAuthentication| {
-        *pa.metadata.name.namespace == *mesh.root_namespace && !pa.selector.is_empty()
-    };
-    let message = "a selector in the root namespace selects nothing; the object is ignored";
-    peer_authentications
-        .iter()
-        .filter(ignored)
-        .map(|pa| {
-            let object = ObjectRef::new(Kind::PeerAuthentication, &pa.metadata.name);
-            Diagnostic::new(Severity::Warning, object, "spec.selector", "SelectorIgnored", message)
-        })
-        .collect()
 }
 
 impl Policies {

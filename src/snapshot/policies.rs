@@ -11,6 +11,8 @@ mod workload;
 #[cfg(test)]
 mod tests;
 
+use std::fmt;
+
 use ipnet::{IpNet, Ipv4Net};
 
 use crate::store::objects::ObjectName;
@@ -54,6 +56,15 @@ pub enum Action {
     #[default]
     Allow,
     Deny,
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Allow => "ALLOW",
+            Self::Deny => "DENY",
+        })
+    }
 }
 
 /// Matches where all of its rules do; without rules, always.

@@ -5,18 +5,15 @@ use std::io::{BufWriter, Write};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use anyhow::Context;
 use clap::Args;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::input::Documents;
-use super::workload::{DEFAULT_NAMESPACE, Workload, WorkloadArgs};
+use super::workload::{DEFAULT_NAMESPACE, WorkloadArgs};
 use super::{PolicyInput, print, report, wrong_usage};
-use crate::compile::policies::Policies;
-use crate::snapshot::policies::{Action, Authorization, Connection, Scope, WorkloadPolicies};
+use crate::snapshot::policies::{Connection, WorkloadPolicies};
 use crate::tls::spiffe::{SpiffeError, SpiffeId};
 
 #[derive(Args, Debug)]
@@ -53,6 +50,9 @@ pub(super) struct EvaluateArgs {
 const UNSPECIFIED: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 pub(super) fn run(args: EvaluateArgs) -> anyhow::Result<ExitCode> {
+    if args.connections.as_deref() == Some(Path::new("-")) && args.input.is_stdin() {
+        return Ok(wrong_usage("policies and connections cannot both come from stdin"));
+    }
     let documents = args.input.read(DEFAULT_NAMESPACE)?;
     let mesh = args.input.mesh();
     let compiled = documents.compile(&mesh);
@@ -62,7 +62,7 @@ pub(super) fn run(args: EvaluateArgs) -> anyhow::Result<ExitCode> {
     };
     // What is wrong with a policy shows in the decisions, and is told; it's no failure of this command.
     let _ = report(&documents, &compiled);
-    let policies = applicable(&documents, &compiled, &workload);
+    let policies = workload.policies(&documents, &compiled);
     if workload.name.is_none() && documents.objects().next().is_some() {
         eprintln!("info: without --workload, this is about {workload}");
     }
@@ -70,17 +70,6 @@ pub(super) fn run(args: EvaluateArgs) -> anyhow::Result<ExitCode> {
         Some(path) => evaluate_lines(&policies, path),
         None => evaluate_one(&policies, &args),
     }
-}
-
-/// The policies of a workload. A ready document doesn't say who lists it; the workload in question does.
-fn applicable(documents: &Documents, compiled: &Policies, workload: &Workload) -> WorkloadPolicies {
-    let applies = |policy: &&Arc<Authorization>| match (policy.scope, &workload.name) {
-        (Scope::Namespace, Some(name)) => policy.name.namespace == name.namespace,
-        _ => true,
-    };
-    let compiled = compiled.workload(&workload.namespace, &workload.labels);
-    let ready = documents.authorizations.iter().filter(applies);
-    WorkloadPolicies::new(compiled.policies().chain(ready).cloned())
 }
 
 fn evaluate_one(policies: &WorkloadPolicies, args: &EvaluateArgs) -> anyhow::Result<ExitCode> {
@@ -96,7 +85,7 @@ fn evaluate_one(policies: &WorkloadPolicies, args: &EvaluateArgs) -> anyhow::Res
     print(&format!("{word}\n  policy: {policy}\n  reason: {decision}\n"))?;
     for (policy, matches) in policies.dry_run(&connection) {
         let matches = if matches { "matches" } else { "does not match" };
-        print(&format!("  dry run: {} {} {matches}\n", action(policy), policy.name))?;
+        print(&format!("  dry run: {} {} {matches}\n", policy.action, policy.name))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -168,12 +157,5 @@ fn identity(text: &str) -> Result<SpiffeId, SpiffeError> {
     match text.starts_with("spiffe://") {
         true => SpiffeId::parse(text),
         false => SpiffeId::parse(&format!("spiffe://{text}")),
-    }
-}
-
-fn action(policy: &Authorization) -> &'static str {
-    match policy.action {
-        Action::Allow => "ALLOW",
-        Action::Deny => "DENY",
     }
 }

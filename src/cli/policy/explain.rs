@@ -6,22 +6,21 @@ use super::workload::Workload;
 use crate::compile::policies::{Policies, Transport};
 use crate::snapshot::policies::{
     Action, Authorization, CONVERTED_PREFIX, Condition, Group, Match, Rule, STATIC_STRICT, Scope,
-    StringMatch, Values,
+    StringMatch, Values, WorkloadPolicies,
 };
 use crate::store::objects::{MtlsMode, PeerAuthentication};
 
 /// What a workload accepts, and which object says so.
-pub(super) fn explain(policies: &Policies, workload: &Workload) -> String {
+pub(super) fn explain(policies: &Policies, workload: &Workload, applicable: &WorkloadPolicies) -> String {
     let mut out = format!("{}\n\nTransport\n", capitalised(&workload.to_string()));
     for (port, accepts, because) in transport(&policies.transport(&workload.namespace, &workload.labels)) {
         let _ = writeln!(out, "  {port:<16} {accepts:<19} {because}");
     }
     out.push_str("\nAuthorization\n");
-    let resolved = policies.workload(&workload.namespace, &workload.labels);
     let mut allow = false;
-    for policy in resolved.policies().filter(|policy| !is_converted(policy)) {
+    for policy in applicable.policies().filter(|policy| !is_told_already(policies, policy)) {
         allow |= policy.action == Action::Allow && !policy.dry_run;
-        out.push_str(&authorization(policy, policies.is_refused(&policy.name)));
+        out.push_str(&authorization(policies, policy));
     }
     out.push_str(match allow {
         true => "  Whatever no ALLOW policy allows is refused.\n",
@@ -64,27 +63,28 @@ fn mode(mode: MtlsMode) -> &'static str {
     }
 }
 
-/// Those are told under "Transport".
-fn is_converted(policy: &Authorization) -> bool {
-    *policy.name.name == *STATIC_STRICT || policy.name.name.starts_with(CONVERTED_PREFIX)
+/// What PeerAuthentications were converted to is under "Transport".
+fn is_told_already(policies: &Policies, policy: &Authorization) -> bool {
+    let converted = *policy.name.name == *STATIC_STRICT || policy.name.name.starts_with(CONVERTED_PREFIX);
+    converted && policies.authorizations().contains_key(&policy.name)
 }
 
-fn authorization(policy: &Authorization, refused: bool) -> String {
-    let action = match policy.action {
-        Action::Allow => "ALLOW",
-        Action::Deny => "DENY",
+fn authorization(policies: &Policies, policy: &Authorization) -> String {
+    let kind = match policies.authorizations().contains_key(&policy.name) {
+        true => "AuthorizationPolicy",
+        false => "Authorization document",
     };
     let scope = match policy.scope {
         Scope::Global => "the whole mesh",
         Scope::Namespace => "its namespace",
         Scope::WorkloadSelector => "selected workloads",
     };
-    let note = match (refused, policy.dry_run) {
+    let note = match (policies.is_refused(&policy.name), policy.dry_run) {
         (true, _) => "; it cannot be read, and lets nothing through",
         (false, true) => "; tried out only, not enforced",
         (false, false) => "",
     };
-    let mut out = format!("  {action} by AuthorizationPolicy {}, for {scope}{note}\n", policy.name);
+    let mut out = format!("  {} by {kind} {}, for {scope}{note}\n", policy.action, policy.name);
     if policy.groups.is_empty() {
         out.push_str("    no connection\n");
     }

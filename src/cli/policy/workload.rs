@@ -3,11 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use clap::Args;
 
 use super::input::Documents;
-use crate::compile::policies::Mesh;
+use crate::compile::policies::{Mesh, Policies};
+use crate::snapshot::policies::{Authorization, Scope, WorkloadPolicies};
 use crate::store::objects::ObjectName;
 
 /// Where objects and workloads are that name no namespace, as kubectl has it.
@@ -38,6 +40,10 @@ impl WorkloadArgs {
         self.labels.as_ref().map_or(&NONE, |labels| &labels.0)
     }
 
+    pub fn has_labels(&self) -> bool {
+        self.labels.is_some()
+    }
+
     /// The workload that was told. Where none was, the one that all policies agree with: in the one namespace
     /// that they are in, with all the labels that they select; an error where there is no such workload.
     pub fn choose(&self, documents: &Documents, mesh: &Mesh) -> Result<Workload, String> {
@@ -51,6 +57,19 @@ impl WorkloadArgs {
             None => the_labels(documents)?,
         };
         Ok(Workload { name: None, namespace, labels })
+    }
+}
+
+impl Workload {
+    /// The policies that apply. A ready document doesn't say which workloads list it, so this one does.
+    pub fn policies(&self, documents: &Documents, compiled: &Policies) -> WorkloadPolicies {
+        let applies = |policy: &&Arc<Authorization>| match (policy.scope, &self.name) {
+            (Scope::Namespace, Some(name)) => policy.name.namespace == name.namespace,
+            _ => true,
+        };
+        let compiled = compiled.workload(&self.namespace, &self.labels);
+        let ready = documents.authorizations.iter().filter(applies);
+        WorkloadPolicies::new(compiled.policies().chain(ready).cloned())
     }
 }
 

@@ -8,11 +8,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{Mesh, selects};
+use crate::diagnostics::{Diagnostic, ObjectRef, Severity};
 use crate::snapshot::policies::{
     Action, Authorization, CONVERTED_PREFIX, Condition, Group, Match, Rule, STATIC_STRICT, Scope,
     StringMatch, Values,
 };
-use crate::store::objects::{MtlsMode, ObjectName, PeerAuthentication};
+use crate::store::objects::{Kind, MtlsMode, ObjectName, PeerAuthentication};
 
 /// The PeerAuthentications that count, by level.
 #[derive(Clone, Debug)]
@@ -27,7 +28,8 @@ pub(super) struct Levels {
 }
 
 impl Levels {
-    pub fn new(mesh: &Mesh, peer_authentications: &[PeerAuthentication]) -> Self {
+    /// Sorts objects into levels, and tells of those that never count.
+    pub fn new(mesh: &Mesh, peer_authentications: &[PeerAuthentication]) -> (Self, Vec<Diagnostic>) {
         let mut levels = Self {
             static_strict: ObjectName::new(mesh.root_namespace.as_str(), STATIC_STRICT),
             any: !peer_authentications.is_empty(),
@@ -37,18 +39,31 @@ impl Levels {
         };
         let mut by_age: Vec<_> = peer_authentications.iter().collect();
         by_age.sort_by_key(|pa| pa.metadata.age_order());
-        for pa in by_age {
-            let namespace = &pa.metadata.name.namespace;
-            match (**namespace == *mesh.root_namespace, pa.selector.is_empty()) {
-                (true, true) => drop(levels.mesh.get_or_insert_with(|| pa.clone())),
-                (true, false) => {}
-                (false, true) => {
-                    levels.namespaces.entry(namespace.clone()).or_insert_with(|| pa.clone());
-                }
-                (false, false) => levels.selecting.entry(namespace.clone()).or_default().push(pa.clone()),
+        let ignored = by_age.into_iter().filter_map(|pa| levels.add(mesh, pa)).collect();
+        (levels, ignored)
+    }
+
+    /// Takes in the next younger object.
+    fn add(&mut self, mesh: &Mesh, pa: &PeerAuthentication) -> Option<Diagnostic> {
+        let namespace = &pa.metadata.name.namespace;
+        let counts = match (**namespace == *mesh.root_namespace, pa.selector.is_empty()) {
+            (true, true) => self.mesh.get_or_insert_with(|| pa.clone()),
+            (false, true) => self.namespaces.entry(namespace.clone()).or_insert_with(|| pa.clone()),
+            (false, false) => {
+                self.selecting.entry(namespace.clone()).or_default().push(pa.clone());
+                return None;
             }
-        }
-        levels
+            (true, false) => {
+                let message = "a selector in the root namespace selects nothing; the object is ignored";
+                return Some(ignored(pa, "spec.selector", "SelectorIgnored", message.into()));
+            }
+        };
+        let counting = &counts.metadata.name;
+        (*counting != pa.metadata.name).then(|| {
+            let message =
+                format!("{counting} is older and counts for the same workloads; the object is ignored");
+            ignored(pa, "", "Outranked", message)
+        })
     }
 
     /// What counts for a workload.
@@ -144,6 +159,11 @@ impl Transport<'_> {
         let inherited = self.parent.is_some_and(is_strict).then(plaintext);
         group(own.into_iter().chain(exempt.iter().map(|port| other_than(*port))).chain(inherited))
     }
+}
+
+fn ignored(pa: &PeerAuthentication, field: &str, reason: &'static str, message: String) -> Diagnostic {
+    let object = ObjectRef::new(Kind::PeerAuthentication, &pa.metadata.name);
+    Diagnostic::new(Severity::Warning, object, field, reason, message)
 }
 
 fn is_strict(pa: &PeerAuthentication) -> bool {

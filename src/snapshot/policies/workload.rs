@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 
-use super::matching::{Connection, Facts};
+use super::matching::{Connection, Facts, Questions};
 use super::{Action, Authorization, CONVERTED_PREFIX, STATIC_STRICT, Scope};
 use crate::store::objects::ObjectName;
 
@@ -38,13 +38,9 @@ impl PolicySet {
     /// The policies of a workload: the global ones, those of its namespace, and those that `keys` lists.
     pub fn workload(&self, namespace: &str, keys: &[ObjectName]) -> WorkloadPolicies {
         let own = self.by_namespace.get(namespace).into_iter().flatten();
-        let mut workload = WorkloadPolicies::new(self.global.iter().chain(own).cloned());
-        for key in keys {
-            match self.listed.get(key) {
-                Some(policy) => workload.add(policy.clone()),
-                None => workload.dangling.push(key.clone()),
-            }
-        }
+        let listed = keys.iter().filter_map(|key| self.listed.get(key));
+        let mut workload = WorkloadPolicies::new(self.global.iter().chain(own).chain(listed).cloned());
+        workload.dangling = keys.iter().filter(|key| !self.listed.contains_key(*key)).cloned().collect();
         workload
     }
 }
@@ -52,25 +48,23 @@ impl PolicySet {
 /// The policies that apply to a workload, resolved. Workloads with the same policies can share one.
 #[derive(Clone, Debug, Default)]
 pub struct WorkloadPolicies {
-    deny: Vec<Arc<Authorization>>,
-    allow: Vec<Arc<Authorization>>,
-    dry_run: Vec<Arc<Authorization>>,
+    deny: Questions,
+    allow: Questions,
+    /// Each by itself, because each is counted.
+    dry_run: Vec<Questions>,
     /// Keys that name no policy.
     dangling: Vec<ObjectName>,
 }
 
 impl WorkloadPolicies {
     pub fn new(policies: impl IntoIterator<Item = Arc<Authorization>>) -> Self {
-        let mut workload = Self::default();
-        policies.into_iter().for_each(|policy| workload.add(policy));
-        workload
-    }
-
-    fn add(&mut self, policy: Arc<Authorization>) {
-        match (policy.dry_run, policy.action) {
-            (true, _) => self.dry_run.push(policy),
-            (false, Action::Deny) => self.deny.push(policy),
-            (false, Action::Allow) => self.allow.push(policy),
+        let (dry_run, enforced): (Vec<_>, Vec<_>) = policies.into_iter().partition(|policy| policy.dry_run);
+        let (deny, allow) = enforced.into_iter().partition(|policy| policy.action == Action::Deny);
+        Self {
+            deny: Questions::new(deny),
+            allow: Questions::new(allow),
+            dry_run: dry_run.into_iter().map(|policy| Questions::new(vec![policy])).collect(),
+            dangling: Vec::new(),
         }
     }
 
@@ -81,16 +75,16 @@ impl WorkloadPolicies {
         if let Some(key) = self.dangling.iter().find(|key| !is_peer_authentication(key)) {
             return Decision::refused(Reason::DanglingPolicy, Some(key));
         }
-        if let Some(policy) = self.deny.iter().find(|policy| policy.matches(&facts)) {
+        if let Some(policy) = self.deny.first_match(&facts) {
             return Decision::refused(Reason::Denied, Some(&policy.name));
         }
         if let (None, Some(key)) = (connection.principal, self.dangling.first()) {
             return Decision::refused(Reason::DanglingStrict, Some(key));
         }
-        if self.allow.is_empty() {
+        if self.allow.policies().is_empty() {
             return Decision { allowed: true, policy: None, reason: Reason::NoAllowPolicy };
         }
-        match self.allow.iter().find(|policy| policy.matches(&facts)) {
+        match self.allow.first_match(&facts) {
             Some(policy) => Decision { allowed: true, policy: Some(&policy.name), reason: Reason::Allowed },
             None => Decision::refused(Reason::NoneAllowed, None),
         }
@@ -99,12 +93,15 @@ impl WorkloadPolicies {
     /// The policies that are only tried out, each with whether it matches: to be counted, never to decide.
     pub fn dry_run(&self, connection: &Connection<'_>) -> impl Iterator<Item = (&Authorization, bool)> {
         let facts = Facts::from(connection);
-        self.dry_run.iter().map(move |policy| (&**policy, policy.matches(&facts)))
+        let matches = move |questions: &Questions| questions.first_match(&facts).is_some();
+        let each = self.dry_run.iter().map(move |questions| (questions.policies(), matches(questions)));
+        each.flat_map(|(policies, matches)| policies.iter().map(move |policy| (&**policy, matches)))
     }
 
     /// Every policy that applies, those that are only tried out last.
     pub fn policies(&self) -> impl Iterator<Item = &Arc<Authorization>> {
-        self.deny.iter().chain(&self.allow).chain(&self.dry_run)
+        let tried = self.dry_run.iter().flat_map(Questions::policies);
+        self.deny.policies().iter().chain(self.allow.policies()).chain(tried)
     }
 
     /// Keys of the workload that name no policy; to be counted, because there should never be one.

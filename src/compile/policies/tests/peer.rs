@@ -57,10 +57,11 @@ fn is_strict(
     decisive == Some(Strict)
 }
 
+/// Modes of root, namespace and workload, and of the workload's ports.
+type Combination = (Option<MtlsMode>, Option<MtlsMode>, MtlsMode, Vec<(u16, MtlsMode)>);
+
 /// Every combination of levels with every set of modes for the given ports.
-fn combinations(
-    ports: &[u16],
-) -> impl Iterator<Item = (Option<MtlsMode>, Option<MtlsMode>, MtlsMode, Vec<(u16, MtlsMode)>)> {
+fn combinations(ports: &[u16]) -> impl Iterator<Item = Combination> {
     let with_port = |sets: Vec<Vec<(u16, MtlsMode)>>, port: u16| {
         let with = |set: &Vec<(u16, MtlsMode)>, mode: MtlsMode| [&set[..], &[(port, mode)]].concat();
         sets.iter().flat_map(|set| MODES.map(|mode| with(set, mode))).collect()
@@ -291,5 +292,28 @@ fn an_ignored_selector_in_the_root_namespace_is_told() {
     assert_eq!(policies.diagnostics[0].reason, "SelectorIgnored");
     for namespace in ["foo", "istio-system"] {
         assert!(keys(&policies, namespace, &app_a()).is_empty(), "{namespace}");
+    }
+}
+
+#[test]
+fn the_oldest_of_a_level_counts_and_the_others_are_told() {
+    for namespace in ["istio-system", "foo"] {
+        let at = |name: &str, created: Option<i64>, mode: MtlsMode| {
+            let mut pa = peer_authentication(namespace, name, mode, BTreeMap::new(), &[]);
+            pa.metadata.created = created;
+            pa
+        };
+        let objects = [
+            at("c", Some(20), Strict),
+            at("d", None, Strict),
+            at("b", Some(10), Permissive),
+            at("e", Some(10), Strict),
+        ];
+        let policies = compile_policies(&Mesh::default(), &objects, &[]);
+        assert!(keys(&policies, "foo", &app_a()).is_empty());
+        let told: Vec<_> =
+            policies.diagnostics.iter().map(|d| (d.object.as_ref().unwrap().to_string(), d.reason)).collect();
+        let name = |name: &str| (format!("PeerAuthentication {namespace}/{name}"), "Outranked");
+        assert_eq!(told, [name("c"), name("d"), name("e")]);
     }
 }
