@@ -283,7 +283,7 @@ spec:
     let expected = "Workload foo/web with labels app=a
 
 Transport
-  port 9090        mTLS and plaintext  PeerAuthentication foo/open-port, spec.portLevelMtls.9090
+  port 9090        mTLS and plaintext  PeerAuthentication foo/open-port, spec.portLevelMtls.9090 PERMISSIVE
   any other port   mTLS only           PeerAuthentication istio-system/default, spec.mtls.mode STRICT
 
 Authorization

@@ -32,14 +32,11 @@ pub(super) fn explain(policies: &Policies, workload: &Workload, applicable: &Wor
 /// Port, what it accepts, and why.
 fn transport(transport: &Transport<'_>) -> Vec<(String, &'static str, String)> {
     let accepts = |strict: bool| if strict { "mTLS only" } else { "mTLS and plaintext" };
-    let mut lines: Vec<_> = transport
-        .selected
-        .into_iter()
-        .flat_map(|pa| transport.ports().map(move |(port, strict)| (pa, port, strict)))
-        .map(|(pa, port, strict)| {
-            (format!("port {port}"), accepts(strict), because(pa, &format!("spec.portLevelMtls.{port}")))
-        })
-        .collect();
+    let mut lines = Vec::new();
+    for (pa, port, port_mode) in transport.ports() {
+        let because = because(pa, &format!("spec.portLevelMtls.{port} {}", mode(port_mode)));
+        lines.push((format!("port {port}"), accepts(port_mode == MtlsMode::Strict), because));
+    }
     let base = match transport.base {
         Some(pa) => because(pa, &format!("spec.mtls.mode {}", mode(pa.mode))),
         None => "no PeerAuthentication sets a mode; PERMISSIVE is the default".into(),
@@ -95,6 +92,11 @@ fn authorization(policies: &Policies, policy: &Authorization) -> String {
 }
 
 fn group_in_words(group: &Group) -> String {
+    let never =
+        |rule: &Rule| !rule.matches.is_empty() && rule.matches.iter().all(|one| one.conditions.is_empty());
+    if group.rules.iter().any(never) {
+        return "no connection: a rule asks for HTTP attributes, which transport policy doesn't know".into();
+    }
     let rules: Vec<String> = group.rules.iter().map(rule_in_words).collect();
     match rules.is_empty() {
         true => "any connection".into(),
@@ -103,7 +105,8 @@ fn group_in_words(group: &Group) -> String {
 }
 
 fn rule_in_words(rule: &Rule) -> String {
-    let matches: Vec<String> = rule.matches.iter().map(match_in_words).collect();
+    let possible = rule.matches.iter().filter(|one| !one.conditions.is_empty());
+    let matches: Vec<String> = possible.map(match_in_words).collect();
     match &*matches {
         [] => "anything holds".into(),
         [only] => only.clone(),
@@ -113,10 +116,7 @@ fn rule_in_words(rule: &Rule) -> String {
 
 fn match_in_words(one: &Match) -> String {
     let conditions: Vec<String> = one.conditions.iter().map(condition_in_words).collect();
-    match conditions.is_empty() {
-        true => "HTTP attributes hold, which transport policy cannot know (never)".into(),
-        false => conditions.join(" and "),
-    }
+    conditions.join(" and ")
 }
 
 fn condition_in_words(condition: &Condition) -> String {

@@ -97,6 +97,9 @@ impl Reading<'_> {
     }
 
     fn value(&mut self, value: &Value) {
+        if let Value::Array(documents) = value {
+            return documents.iter().for_each(|document| self.value(document));
+        }
         let text = |field: &str| value.get(field).and_then(Value::as_str);
         match (text("apiVersion"), text("kind")) {
             (_, Some(kind)) if kind.ends_with("List") => {

@@ -96,7 +96,7 @@ impl Levels {
 pub struct Transport<'a> {
     static_strict: &'a ObjectName,
     /// The object that selects the workload by label.
-    pub selected: Option<&'a PeerAuthentication>,
+    selected: Option<&'a PeerAuthentication>,
     /// The object of the namespace or mesh that would decide without it.
     parent: Option<&'a PeerAuthentication>,
     /// The object whose mode counts where no port has its own; `None` is PERMISSIVE.
@@ -109,18 +109,21 @@ impl Transport<'_> {
         self.base.is_some_and(is_strict)
     }
 
-    /// The ports that have a mode of their own, ascending, and whether they refuse plaintext.
-    pub fn ports(&self) -> impl Iterator<Item = (u16, bool)> {
-        let ports = self.selected.into_iter().flat_map(|pa| &pa.ports);
-        ports
-            .filter(|(_, mode)| **mode != MtlsMode::Unset)
-            .map(|(port, mode)| (*port, *mode == MtlsMode::Strict))
+    /// The ports that have a mode of their own, ascending, with the object that says so.
+    pub fn ports(&self) -> impl Iterator<Item = (&PeerAuthentication, u16, MtlsMode)> {
+        let ports = self
+            .selected
+            .into_iter()
+            .flat_map(|pa| pa.ports.iter().map(move |(port, mode)| (pa, *port, *mode)));
+        ports.filter(|(_, _, mode)| *mode != MtlsMode::Unset)
     }
 
     /// The ports that differ from the others.
     fn exceptions(&self) -> impl Iterator<Item = u16> {
         let strict = self.strict();
-        self.ports().filter(move |(_, port)| *port != strict).map(|(port, _)| port)
+        self.ports()
+            .filter(move |(_, _, mode)| (*mode == MtlsMode::Strict) != strict)
+            .map(|(_, port, _)| port)
     }
 
     /// The key that the workload lists: its own policy where a port differs, the static one where all are

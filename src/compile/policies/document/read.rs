@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
+use base64::alphabet::STANDARD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use ipnet::IpNet;
 use serde_json::Value;
 
@@ -22,6 +23,12 @@ pub struct DocumentError {
     pub field: String,
     pub problem: String,
 }
+
+/// The JSON form of protocol buffers has bytes in either alphabet of base64, padded or not.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
 
 type Result<T> = std::result::Result<T, DocumentError>;
 
@@ -98,7 +105,8 @@ fn match_(path: &str, value: &Value) -> Result<Match> {
 /// An address in base64, 4 or 16 bytes, with the length of its prefix.
 fn network(path: &str, value: &Value) -> Result<IpNet> {
     let mut fields = Fields::open(path, value)?;
-    let bytes = BASE64_STANDARD.decode(fields.text("address")?).unwrap_or_default();
+    let text = fields.text("address")?.replace('-', "+").replace('_', "/");
+    let bytes = BASE64.decode(text).unwrap_or_default();
     let address = match (<[u8; 4]>::try_from(&*bytes), <[u8; 16]>::try_from(&*bytes)) {
         (Ok(v4), _) => IpAddr::from(v4),
         (_, Ok(v6)) => IpAddr::from(v6),

@@ -64,7 +64,7 @@ fn other_spellings_of_the_json_form_are_read() {
         "groups": [{"rules": [{"matches": [{
             "destination_ports": ["80"],
             "not_service_accounts": [{"namespace": "a", "service_account": "b"}],
-            "source_ips": [{"address": "CgAABQ==", "length": "24"}],
+            "source_ips": [{"address": "CgAABQ", "length": "24"}],
             "principals": [],
         }]}]}],
     });
