@@ -121,7 +121,7 @@ fn print_documents(args: &CompileArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn print_keys(args: &CompileArgs, workload: &ObjectName) -> anyhow::Result<ExitCode> {
-    let documents = args.input.read(workload::DEFAULT_NAMESPACE)?;
+    let documents = args.input.read(args.workload.default_namespace())?;
     let policies = documents.compile(&args.input.mesh());
     let keys = policies.keys(&workload.namespace, args.workload.labels());
     print(&keys.iter().map(|key| format!("{key}\n")).collect::<String>())?;
@@ -129,7 +129,7 @@ fn print_keys(args: &CompileArgs, workload: &ObjectName) -> anyhow::Result<ExitC
 }
 
 fn explain(args: ExplainArgs) -> anyhow::Result<ExitCode> {
-    let documents = args.input.read(workload::DEFAULT_NAMESPACE)?;
+    let documents = args.input.read(args.workload.default_namespace())?;
     let mesh = args.input.mesh();
     let policies = documents.compile(&mesh);
     let workload = match args.workload.choose(&documents, &mesh) {

@@ -64,7 +64,7 @@ struct Selecting {
     selector: BTreeMap<String, String>,
 }
 
-/// Compiles all policies of the mesh. Of objects with the same name, the last one counts.
+/// Compiles all policies of the mesh, in any order; each has a name of its own among its kind.
 pub fn compile_policies(
     mesh: &Mesh,
     peer_authentications: &[PeerAuthentication],
@@ -86,7 +86,8 @@ pub fn compile_policies(
     for policy in authorization_policies {
         policies.add(mesh, policy);
     }
-    policies.selecting.sort_by(|a, b| a.key.cmp(&b.key));
+    // As text, which is how istiod sorts the keys of a workload.
+    policies.selecting.sort_by_cached_key(|policy| policy.key.to_string());
     policies.diagnostics.sort();
     policies.set = PolicySet::new(policies.authorizations.values().cloned());
     policies
@@ -142,7 +143,7 @@ impl Policies {
     }
 
     /// The policies that a workload lists beside the global ones and those of its namespace:
-    /// AuthorizationPolicies by namespace and name, then what its PeerAuthentications come to.
+    /// AuthorizationPolicies in the order of their keys, then what its PeerAuthentications come to.
     pub fn keys(&self, namespace: &str, labels: &BTreeMap<String, String>) -> Vec<ObjectName> {
         let applies = |policy: &&Selecting| {
             (policy.mesh_wide || *policy.key.namespace == *namespace) && selects(&policy.selector, labels)

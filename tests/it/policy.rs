@@ -224,6 +224,26 @@ fn a_workload_that_nobody_named_is_the_one_that_the_policies_are_for() {
 }
 
 #[test]
+fn documents_without_a_namespace_are_in_that_of_the_workload() {
+    let strict = "apiVersion: security.istio.io/v1
+kind: PeerAuthentication
+metadata: {name: strict}
+spec: {selector: {matchLabels: {app: a}}, mtls: {mode: STRICT}, portLevelMtls: {9090: {mode: DISABLE}}}
+";
+    for workload in ["foo/web", "web"] {
+        let flags = ["compile", "--workload", workload, "--labels", "app=a"];
+        let namespace = if workload == "web" { "default" } else { "foo" };
+        let expected = format!("{namespace}/converted_peer_authentication_strict\n");
+        assert_eq!(stdout(&portcullis_with(&flags, strict)), expected);
+    }
+    let (lines, _) = answers(strict, &["--workload", "foo/web", "--labels", "app=a"], "{\"port\": 8080}\n");
+    assert_eq!(lines[0]["allowed"], false);
+    let (lines, _) =
+        answers("name: nothing\nscope: NAMESPACE\n", &["--workload", "foo/web"], "{\"port\": 8080}\n");
+    assert_eq!(lines[0]["allowed"], false);
+}
+
+#[test]
 fn ready_documents_decide_too() {
     let ready = "action: DENY
 groups:
@@ -338,4 +358,25 @@ fn connection(question: &str) -> String {
         "port": port.parse::<u16>().unwrap(),
     })
     .to_string()
+}
+
+#[test]
+fn the_examples_in_the_documentation_are_true() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = fs::read_to_string(root.join("docs/policy.md")).unwrap();
+    let examples: Vec<&str> =
+        page.split("```console\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    assert_eq!(examples.len(), 5);
+    for example in examples {
+        let (command, expected) = example.split_once('\n').unwrap();
+        let args = command.strip_prefix("$ portcullis policy ").unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_portcullis"))
+            .current_dir(root.join("docs/examples/policy"))
+            .arg("policy")
+            .args(args.split(' '))
+            .output()
+            .unwrap();
+        assert_eq!(stdout(&output), expected, "{command}: {}", stderr(&output));
+        assert_eq!(output.status.code(), Some(0), "{command}");
+    }
 }

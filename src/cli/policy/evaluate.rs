@@ -11,7 +11,7 @@ use clap::Args;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::workload::{DEFAULT_NAMESPACE, WorkloadArgs};
+use super::workload::WorkloadArgs;
 use super::{PolicyInput, print, report, wrong_usage};
 use crate::snapshot::policies::{Connection, WorkloadPolicies};
 use crate::tls::spiffe::{SpiffeError, SpiffeId};
@@ -53,7 +53,7 @@ pub(super) fn run(args: EvaluateArgs) -> anyhow::Result<ExitCode> {
     if args.connections.as_deref() == Some(Path::new("-")) && args.input.is_stdin() {
         return Ok(wrong_usage("policies and connections cannot both come from stdin"));
     }
-    let documents = args.input.read(DEFAULT_NAMESPACE)?;
+    let documents = args.input.read(args.workload.default_namespace())?;
     let mesh = args.input.mesh();
     let compiled = documents.compile(&mesh);
     let workload = match args.workload.choose(&documents, &mesh) {

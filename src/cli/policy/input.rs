@@ -72,7 +72,8 @@ fn files(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
 struct Reading<'a> {
     default_namespace: &'a str,
     documents: Documents,
-    seen: BTreeSet<(&'static str, ObjectName)>,
+    /// Names that are taken; ready documents have no kind.
+    seen: BTreeSet<(Option<Kind>, ObjectName)>,
     /// How many objects of other kinds were left out.
     others: BTreeMap<String, usize>,
 }
@@ -133,9 +134,7 @@ impl Reading<'_> {
     }
 
     fn is_new(&mut self, kind: Kind, name: &ObjectName) -> bool {
-        let word =
-            if kind == Kind::PeerAuthentication { "PeerAuthentication" } else { "AuthorizationPolicy" };
-        let new = self.seen.insert((word, name.clone()));
+        let new = self.seen.insert((Some(kind), name.clone()));
         if !new {
             let object = ObjectRef::new(kind, name);
             let message = "there is another object of this name; the first one counts";
@@ -156,7 +155,7 @@ impl Reading<'_> {
             ["apiVersion", "kind", "@type"].into_iter().for_each(|field| drop(map.remove(field)));
         }
         match document::from_value(&document) {
-            Ok(policy) if self.seen.insert(("Authorization", policy.name.clone())) => {
+            Ok(policy) if self.seen.insert((None, policy.name.clone())) => {
                 self.documents.authorizations.push(Arc::new(policy));
             }
             Ok(policy) => {

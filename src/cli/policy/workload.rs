@@ -13,7 +13,7 @@ use crate::snapshot::policies::{Authorization, Scope, WorkloadPolicies};
 use crate::store::objects::ObjectName;
 
 /// Where objects and workloads are that name no namespace, as kubectl has it.
-pub(super) const DEFAULT_NAMESPACE: &str = "default";
+const DEFAULT_NAMESPACE: &str = "default";
 
 #[derive(Args, Debug)]
 pub(super) struct WorkloadArgs {
@@ -40,6 +40,11 @@ impl WorkloadArgs {
         self.labels.as_ref().map_or(&NONE, |labels| &labels.0)
     }
 
+    /// The namespace of documents that name none: that of the workload, or kubectl's.
+    pub fn default_namespace(&self) -> &str {
+        self.workload.as_ref().map_or(DEFAULT_NAMESPACE, |workload| &workload.namespace)
+    }
+
     pub fn has_labels(&self) -> bool {
         self.labels.is_some()
     }
@@ -64,7 +69,9 @@ impl Workload {
     /// The policies that apply. A ready document doesn't say which workloads list it, so this one does.
     pub fn policies(&self, documents: &Documents, compiled: &Policies) -> WorkloadPolicies {
         let applies = |policy: &&Arc<Authorization>| match (policy.scope, &self.name) {
-            (Scope::Namespace, Some(name)) => policy.name.namespace == name.namespace,
+            (Scope::Namespace, Some(name)) => {
+                policy.name.namespace.is_empty() || policy.name.namespace == name.namespace
+            }
             _ => true,
         };
         let compiled = compiled.workload(&self.namespace, &self.labels);
