@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use portcullis::cli::{check, diff, serve};
+use portcullis::cli::{check, diff, policy, serve};
 use portcullis::settings::flags::ServeArgs;
 
 #[cfg(feature = "jemalloc")]
@@ -24,6 +24,8 @@ enum Command {
     Serve(ServeArgs),
     Check(check::Check),
     Diff(diff::DiffArgs),
+    /// Compile, try and explain mTLS policies
+    Policy(policy::PolicyArgs),
 }
 
 fn main() -> ExitCode {
@@ -32,6 +34,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(args),
         Command::Check(args) => args.run().map_err(Into::into),
         Command::Diff(args) => args.run().map_err(Into::into),
+        Command::Policy(args) => Ok(policy::run(args)),
     };
     result.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");

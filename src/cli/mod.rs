@@ -2,4 +2,5 @@
 
 pub mod check;
 pub mod diff;
+pub mod policy;
 pub mod serve;
