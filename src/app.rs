@@ -30,6 +30,7 @@ use crate::settings::reload::{Applied, Reload, Reloader};
 use crate::snapshot::shared::Shared;
 use crate::sources::Batch;
 use crate::sources::directory::Directory;
+use crate::sources::origins::Origins;
 use crate::store::Store;
 use crate::telemetry::access_log::AccessLogs;
 use crate::telemetry::logging::Logging;
@@ -116,6 +117,7 @@ struct Control {
     logging: Logging,
     /// What is wrong with files, by file.
     findings: BTreeMap<Arc<PathBuf>, Vec<Diagnostic>>,
+    origins: Origins,
     synced: bool,
     draining: bool,
     pending: Vec<PendingRestart>,
@@ -144,6 +146,7 @@ impl Control {
             shared,
             logging,
             findings: BTreeMap::new(),
+            origins: Origins::default(),
             synced: false,
             draining: false,
             pending: Vec::new(),
@@ -234,6 +237,7 @@ impl Control {
         for event in batch.events {
             self.store.apply(event);
         }
+        batch.origins.into_iter().for_each(|origin| self.origins.apply(origin));
         for file in batch.findings {
             match file.diagnostics.is_empty() {
                 true => drop(self.findings.remove(&file.file)),
@@ -245,10 +249,14 @@ impl Control {
 
     /// Brings what workers serve up to date. Until every source has listed once, nothing is served at all.
     fn compile(&mut self) -> anyhow::Result<()> {
-        let changes = self.store.take_changes();
-        self.compiled = compile(&self.store, &changes, &self.settings, &self.compiled, now());
+        let (changes, now) = (self.store.take_changes(), now());
+        if !self.compiled.is_current(&changes, &self.settings, now) {
+            self.compiled = compile(&self.store, &changes, &self.settings, &self.compiled, now);
+        }
         if self.synced {
-            self.shared.publish(Arc::new(self.compiled.snapshot.clone()));
+            if self.shared.load().generation != self.compiled.snapshot.generation {
+                self.shared.publish(Arc::new(self.compiled.snapshot.clone()));
+            }
             self.workers.start()?;
         }
         self.publish_view();
@@ -288,8 +296,11 @@ impl Control {
 
     fn publish_view(&self) {
         let files = self.findings.values().flatten().cloned();
-        let mut diagnostics: Vec<_> = files.chain(self.compiled.report.all().cloned()).collect();
+        let compiled = self.compiled.report.all().cloned().map(|finding| self.origins.locate(finding));
+        let mut diagnostics: Vec<_> = files.chain(compiled).collect();
         diagnostics.sort();
+        // What is wrong with a pair is found where it is read and where it is used.
+        diagnostics.dedup();
         self.view.send_replace(Arc::new(View {
             ready: self.workers.running() && !self.draining,
             draining: self.draining,
