@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use portcullis::cli::{check, diff, serve};
+use portcullis::cli::{check, demo, diff, serve};
 use portcullis::settings::flags::ServeArgs;
 
 #[cfg(feature = "jemalloc")]
@@ -22,6 +22,7 @@ struct Cli {
 enum Command {
     /// Run the gateway
     Serve(ServeArgs),
+    Demo(demo::Demo),
     Check(check::Check),
     Diff(diff::DiffArgs),
 }
@@ -30,7 +31,8 @@ fn main() -> ExitCode {
     portcullis::tls::install_provider();
     let result = match Cli::parse().command {
         Command::Serve(args) => serve::run(args),
-        Command::Check(args) => args.run().map_err(Into::into),
+        Command::Demo(args) => args.run(),
+        Command::Check(args) => args.run(),
         Command::Diff(args) => args.run().map_err(Into::into),
     };
     result.unwrap_or_else(|error| {

@@ -1,5 +1,6 @@
 //! The subcommands, one file each.
 
 pub mod check;
+pub mod demo;
 pub mod diff;
 pub mod serve;
