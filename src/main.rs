@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use portcullis::cli::{check, demo, diff, serve};
+use portcullis::cli::{check, demo, diff, policy, serve};
 use portcullis::settings::flags::ServeArgs;
 
 #[cfg(feature = "jemalloc")]
@@ -25,6 +25,8 @@ enum Command {
     Demo(demo::Demo),
     Check(check::Check),
     Diff(diff::DiffArgs),
+    /// Compile, try and explain mTLS policies
+    Policy(policy::PolicyArgs),
 }
 
 fn main() -> ExitCode {
@@ -34,6 +36,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => args.run(),
         Command::Check(args) => args.run(),
         Command::Diff(args) => args.run().map_err(Into::into),
+        Command::Policy(args) => Ok(policy::run(args)),
     };
     result.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");

@@ -3,4 +3,5 @@
 pub mod check;
 pub mod demo;
 pub mod diff;
+pub mod policy;
 pub mod serve;

@@ -11,6 +11,7 @@ mod clusters;
 mod external_names;
 mod hosts;
 mod ingresses;
+pub mod policies;
 mod rechecks;
 pub mod report;
 #[cfg(test)]
