@@ -204,6 +204,7 @@ impl Control {
             shared: self.shared.clone(),
             workers: self.workers.stats.clone(),
             access_logs: Some(self.workers.access_logs.clone()),
+            registry: None,
             view: self.view.subscribe(),
         };
         tokio::task::spawn_local(admin::serve(listener, Arc::new(state)));

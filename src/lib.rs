@@ -10,6 +10,7 @@
 //! Data flows one way. The data plane (`tls`, `proxy`, `net`) reads `snapshot` and never reaches back into
 //! `compile`, `store` or `sources`; `docs/architecture.md` has the whole picture.
 
+pub mod admin;
 pub mod annotations;
 pub mod app;
 pub mod cli;

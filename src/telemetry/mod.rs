@@ -3,5 +3,6 @@
 
 pub mod access_log;
 pub mod histogram;
+pub mod logging;
 pub mod route_stats;
 pub mod worker_stats;
