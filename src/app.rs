@@ -17,7 +17,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
-use crate::admin::view::{PendingRestart, SourceStatus, View};
+use crate::admin::view::{PendingRestart, SettingsStatus, SourceStatus, View};
 use crate::admin::{self, AdminState};
 use crate::compile::{Compiled, compile};
 use crate::diagnostics::Diagnostic;
@@ -28,12 +28,14 @@ use crate::settings::choices::Source;
 use crate::settings::load::{Inputs, Loaded};
 use crate::settings::reload::{Applied, Reload, Reloader};
 use crate::snapshot::shared::Shared;
-use crate::sources::{Batch, directory};
+use crate::sources::Batch;
+use crate::sources::directory::Directory;
 use crate::store::Store;
 use crate::telemetry::access_log::AccessLogs;
 use crate::telemetry::logging::Logging;
 use crate::telemetry::worker_stats::WorkerStats;
 use crate::tls::client::ClientTls;
+use crate::tls::keys::KeyPair;
 use crate::tls::tickets::Tickets;
 
 /// Batches of events that may wait for the control loop.
@@ -53,7 +55,8 @@ pub fn serve(inputs: Inputs, loaded: Loaded, logging: Logging) -> anyhow::Result
     }
     let sockets = Sockets::open(&settings)?;
     let tickets = Tickets::new(settings.ssl_session_timeout)?;
-    let compiled = Compiled::empty(&settings, &tickets, now())?;
+    let default = Arc::new(KeyPair::generate_default()?);
+    let compiled = Compiled::empty(&settings, &tickets, &default)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build_local(Default::default())?;
     runtime.block_on(Control::new(settings, compiled, tickets, sockets, logging)?.run(inputs, loaded))
 }
@@ -117,6 +120,9 @@ struct Control {
     draining: bool,
     pending: Vec<PendingRestart>,
     rejected: Option<String>,
+    /// When the process started and when settings were last taken over, in seconds since the Unix epoch.
+    started: i64,
+    loaded: i64,
     view: watch::Sender<Arc<View>>,
     workers: Workers,
     admin: Option<TcpListener>,
@@ -145,6 +151,8 @@ impl Control {
             draining: false,
             pending: Vec::new(),
             rejected: None,
+            started: now(),
+            loaded: now(),
             view,
             workers,
             admin: Some(sockets.admin),
@@ -217,8 +225,10 @@ impl Control {
                 if self.settings.manifests.is_empty() {
                     bail!("no manifests: name a folder with --manifests DIR");
                 }
-                let folders = self.settings.manifests.clone();
-                let source = directory::Directory::new(folders, self.settings.pem_namespace.clone());
+                let source = Directory {
+                    roots: self.settings.manifests.clone(),
+                    pem_namespace: self.settings.pem_namespace.clone(),
+                };
                 tokio::task::spawn_local(source.run(batches));
             }
             Source::Kubernetes => bail!("the kubernetes source is not built yet; use --source directory"),
@@ -261,6 +271,7 @@ impl Control {
                     tracing::warn!(key = notice.key, origin = %notice.origin, "{}", notice.message);
                 }
                 self.rejected = None;
+                self.loaded = now();
                 self.pending = pending.iter().map(PendingRestart::from).collect();
                 self.logging.set(&settings);
                 self.tickets.set_lifetime(settings.ssl_session_timeout);
@@ -290,7 +301,8 @@ impl Control {
             ready: self.workers.running() && !self.draining,
             draining: self.draining,
             pending_restart: self.pending.clone(),
-            last_restart_error: self.rejected.clone(),
+            settings: SettingsStatus { loaded: self.loaded, error: self.rejected.clone() },
+            started: self.started,
             diagnostics: diagnostics.into(),
             sources: vec![SourceStatus { name: self.settings.source.as_str(), synced: self.synced, last_error: None }],
             ..View::default()

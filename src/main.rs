@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use portcullis::cli::{check, diff, serve};
+use portcullis::cli::{certs, check, diff, serve, status};
 use portcullis::settings::flags::ServeArgs;
 
 #[cfg(feature = "jemalloc")]
@@ -24,14 +24,18 @@ enum Command {
     Serve(ServeArgs),
     Check(check::Check),
     Diff(diff::DiffArgs),
+    Certs(certs::CertsArgs),
+    Status(status::StatusArgs),
 }
 
 fn main() -> ExitCode {
     portcullis::tls::install_provider();
     let result = match Cli::parse().command {
-        Command::Serve(args) => serve::run(&args),
+        Command::Serve(args) => serve::run(args),
         Command::Check(args) => args.run().map_err(Into::into),
         Command::Diff(args) => args.run().map_err(Into::into),
+        Command::Certs(args) => args.run().map_err(Into::into),
+        Command::Status(args) => args.run().map_err(Into::into),
     };
     result.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");

@@ -1,5 +1,9 @@
 //! The subcommands, one file each.
 
+pub mod admin;
+pub mod certs;
 pub mod check;
 pub mod diff;
 pub mod serve;
+pub mod status;
+pub mod table;

@@ -10,7 +10,7 @@ use crate::telemetry::logging::Logging;
 ///
 /// # Errors
 /// Settings that cannot be used, or a gateway that could not start.
-pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
+pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     let inputs = args.inputs(std::env::vars_os());
     let loaded = inputs.load()?;
     let logging = Logging::start(&loaded.settings)?;

@@ -42,8 +42,9 @@ pub struct DefaultOutcome {
 
 /// The certificates of `host`.
 ///
-/// Among the Ingresses with a rule for the host, the oldest with a valid certificate wins, then a valid PEM
-/// pair; without any, the oldest with one that has expired or is not valid yet. `classed` says whether an Ingress has a say at all, `grace` for how many seconds the certificate of a deleted Secret stays,
+/// Among the Ingresses with a rule for the host, the oldest with a valid certificate wins; without any, the
+/// oldest with one that has expired or is not valid yet. PEM pairs come after all Ingresses. `classed` says
+/// whether an Ingress has a say at all, `grace` for how many seconds the certificate of a deleted Secret stays,
 /// and `previous` is the outcome of before, which the host falls back on.
 ///
 /// Rules without a host have no certificate but the default.
@@ -63,17 +64,22 @@ pub fn compile_host_certificates(
     let ingresses: Vec<_> = ingresses.filter(|i| !i.tls.is_empty() && classed(i)).collect();
     let offers: Vec<_> = ingresses.into_iter().map(|i| offer_of(i, host, &mut resolver)).collect();
 
-    let bindings = match offers.iter().find(|offer| offer.is_valid(now)) {
-        Some(winner) => winner.bindings.clone(),
-        None => match pem_pairs(store, host, &mut resolver) {
-            pairs if pairs.iter().any(|pair| resolver.is_valid(pair)) => pairs,
-            pairs => offers.iter().map(|o| o.bindings.clone()).find(|b| !b.is_empty()).unwrap_or(pairs),
-        },
+    let bindings = match winner(&offers, now) {
+        Some(winner) => {
+            report_conflicts(&offers, winner, host, &mut resolver.diagnostics);
+            winner.bindings.clone()
+        }
+        None => {
+            let bindings = pem_pairs(store, host, &mut resolver);
+            if bindings.is_empty() {
+                report_unmatched(&offers, host, &mut resolver.diagnostics);
+            }
+            bindings
+        }
     };
-    report_losers(&offers, &bindings, host, &mut resolver.diagnostics);
     let mut bindings = bindings.into_iter();
     let certificates = bindings.next().map(|first| resolver.settle(first, bindings));
-    HostOutcome { certificates, diagnostics: resolver.findings(), recheck_at: resolver.recheck_at }
+    HostOutcome { certificates, diagnostics: resolver.diagnostics, recheck_at: resolver.recheck_at }
 }
 
 /// The certificate for clients whose name no other fits: the Secret `default`, else `generated`.
@@ -91,7 +97,7 @@ pub fn compile_default_certificate(
     let mut bindings = claim.map(|claim| resolver.resolve(&claim)).unwrap_or_default().into_iter();
     let first = bindings.next().unwrap_or_else(|| resolver.generated(generated));
     let certificates = resolver.settle(first, bindings);
-    DefaultOutcome { certificates, diagnostics: resolver.findings(), recheck_at: resolver.recheck_at }
+    DefaultOutcome { certificates, diagnostics: resolver.diagnostics, recheck_at: resolver.recheck_at }
 }
 
 /// What one Ingress has for the host.
@@ -156,44 +162,44 @@ fn is_meant_for(entry: &IngressTls, host: &HostPattern) -> bool {
     entry.hosts.is_empty() || entry.hosts.iter().any(covers)
 }
 
-/// Tells the Ingresses whose certificates are not used, and those that have none where nothing else does. The
-/// same certificate under another name is no conflict.
-fn report_losers(
+fn winner<'o, 'a>(offers: &'o [Offer<'a>], now: i64) -> Option<&'o Offer<'a>> {
+    let valid = offers.iter().find(|offer| offer.is_valid(now));
+    valid.or_else(|| offers.iter().find(|offer| !offer.bindings.is_empty()))
+}
+
+/// Tells the Ingresses whose certificates are not used. The same certificate under another name is no conflict.
+fn report_conflicts(
     offers: &[Offer<'_>],
-    served: &[Binding],
+    winner: &Offer<'_>,
     host: &HostPattern,
     diagnostics: &mut Vec<Diagnostic>,
 ) {
-    let is_served = |binding: &Binding| {
-        served.iter().any(|served| served.certificate.pair.digest == binding.certificate.pair.digest)
-    };
-    let what_is_served = match served.first() {
-        Some(Binding { ingress: Some(ingress), .. }) => {
-            format!("the certificate that Ingress {ingress} names")
+    let digests =
+        |offer: &Offer<'_>| offer.bindings.iter().map(|b| b.certificate.pair.digest).collect::<Vec<_>>();
+    let served = digests(winner);
+    for loser in offers {
+        if !digests(loser).iter().all(|digest| served.contains(digest)) {
+            let winner = &winner.ingress.metadata.name;
+            diagnostics.push(Diagnostic::new(
+                Severity::Warning,
+                ObjectRef::new(Kind::Ingress, &loser.ingress.metadata.name),
+                "spec.tls",
+                "HostConflict",
+                format!("{host} has the certificate that Ingress {winner} names, not the one named here"),
+            ));
         }
-        Some(Binding { certificate, .. }) => match &certificate.secret {
-            Some(secret) => format!("the certificate of {secret}"),
-            None => "the generated certificate".to_owned(),
-        },
-        None => match offers.iter().find(|offer| offer.wants_default) {
-            Some(offer) => {
-                let ingress = &offer.ingress.metadata.name;
-                format!("the default certificate, as Ingress {ingress} asks for it")
-            }
-            None => "the default certificate".to_owned(),
-        },
-    };
-    for offer in offers {
-        let (reason, why) = if !offer.bindings.iter().all(is_served) {
-            ("HostConflict", "not the one named here")
-        } else if offer.unmatched && served.is_empty() {
-            ("HostMismatch", "for no entry is for this host and no certificate covers it")
-        } else {
-            continue;
-        };
-        let object = ObjectRef::new(Kind::Ingress, &offer.ingress.metadata.name);
-        let message = format!("{host} has {what_is_served}, {why}");
-        diagnostics.push(Diagnostic::new(Severity::Warning, object, "spec.tls", reason, message));
+    }
+}
+
+fn report_unmatched(offers: &[Offer<'_>], host: &HostPattern, diagnostics: &mut Vec<Diagnostic>) {
+    for offer in offers.iter().filter(|offer| offer.unmatched) {
+        diagnostics.push(Diagnostic::new(
+            Severity::Warning,
+            ObjectRef::new(Kind::Ingress, &offer.ingress.metadata.name),
+            "spec.tls",
+            "HostMismatch",
+            format!("no entry is for {host} and no certificate covers it: it has the default certificate"),
+        ));
     }
 }
 

@@ -1,6 +1,7 @@
 //! What there is to say about an Ingress by itself, whatever other objects exist. Conflicts between Ingresses
 //! are found by `hosts`, missing Services by `clusters`.
 
+use super::certificates;
 use super::classes::{Classes, NotServed};
 use crate::annotations;
 use crate::diagnostics::{Diagnostic, ObjectRef, Severity, quoted};
@@ -21,6 +22,7 @@ pub(super) fn diagnose_ingress(ingress: &Ingress, classes: &Classes, settings: &
         }
     }
     findings.found.extend(annotations::diagnose(&ingress.metadata, settings));
+    findings.found.extend(certificates::ingress_tls_findings(ingress));
     for (index, rule) in ingress.rules.iter().enumerate() {
         findings.rule(index, rule, ingress.default_backend.is_some());
     }

@@ -5,6 +5,7 @@
 //! are compiled anew; everything else is the same `Arc` as before, so the work grows with what changed and not
 //! with what exists. The result does not depend on the order in which objects arrived.
 
+pub mod certificates;
 mod classes;
 mod clusters;
 mod external_names;
@@ -22,11 +23,12 @@ use crate::diagnostics::{Diagnostic, ObjectRef, Severity};
 use crate::names::HostPattern;
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
-use crate::snapshot::certificates::{CertificateMap, HostCertificates};
+use crate::snapshot::certificates::CertificateMap;
 use crate::snapshot::clusters::{ClusterKey, ClusterMap};
 use crate::snapshot::hosts::HostMap;
-use crate::store::objects::{Kind, ObjectName};
+use crate::store::objects::{Ingress, Kind, ObjectName};
 use crate::store::{Changes, Store};
+use crate::tls::keys::KeyPair;
 use crate::tls::policy::{TlsPolicy, TlsPolicyError};
 use crate::tls::tickets::Tickets;
 use classes::Classes;
@@ -42,15 +44,18 @@ pub struct Compiled {
     pub report: Report,
     rechecks: Rechecks,
     tickets: Arc<Tickets>,
+    /// The default certificate where no Secret gives one.
+    generated: Arc<KeyPair>,
 }
 
 impl Compiled {
-    /// What is served before there is any object: nothing, with generation 0. Fails where the TLS settings
-    /// ask for what the TLS library does not have.
+    /// What is served before there is any object: nothing, with generation 0. `generated` is the default
+    /// certificate until a Secret gives one. Fails where the TLS settings ask for what the TLS library does
+    /// not have.
     pub fn empty(
         settings: &Arc<Settings>,
         tickets: &Arc<Tickets>,
-        _now: i64,
+        generated: &Arc<KeyPair>,
     ) -> Result<Self, TlsPolicyError> {
         let snapshot = Snapshot {
             generation: 0,
@@ -58,14 +63,16 @@ impl Compiled {
             certificates: CertificateMap {
                 exact: Default::default(),
                 wildcard: Default::default(),
-                default: Arc::new(HostCertificates { certificates: Box::default() }),
+                default: certificates::compile_default_certificate(&Store::new(), None, generated, None, 0)
+                    .certificates,
             },
             hosts: HostMap::default(),
             clusters: ClusterMap::default(),
             tls: Arc::new(TlsPolicy::new(settings, tickets)?),
         };
         let (report, rechecks) = (Report::default(), Rechecks::default());
-        Ok(Self { snapshot, report, rechecks, tickets: tickets.clone() })
+        let (tickets, generated) = (tickets.clone(), generated.clone());
+        Ok(Self { snapshot, report, rechecks, tickets, generated })
     }
 
     /// The time, in seconds since the Unix epoch, at which something has to be compiled again although nothing
@@ -100,6 +107,13 @@ pub fn compile(
     let mut hosts = Hosts::new(store, &classes, settings);
     for pattern in &scope.hosts {
         next.compile_host(&mut hosts, pattern);
+        next.compile_host_certificates(store, &classes, pattern, now);
+    }
+    for name in &scope.secrets {
+        next.compile_secret(store, name);
+    }
+    if scope.default_certificate {
+        next.compile_default_certificate(store, now);
     }
     next
 }
@@ -153,15 +167,56 @@ impl Compiled {
     fn compile_host(&mut self, hosts: &mut Hosts, pattern: &HostPattern) {
         let before = self.snapshot.hosts.get(pattern).cloned();
         let (after, found) = hosts.compile_host(pattern, &self.snapshot.clusters, before.as_ref());
-        let same = match (&before, &after) {
-            (Some(before), Some(after)) => Arc::ptr_eq(before, after),
-            (None, None) => true,
-            _ => false,
-        };
-        if !same {
+        if !same(&before, &after) {
             self.snapshot.hosts.set(pattern, after);
         }
         self.report.set(Subject::Host(pattern.clone()), found);
+    }
+}
+
+impl Compiled {
+    fn compile_host_certificates(
+        &mut self,
+        store: &Store,
+        classes: &Classes,
+        pattern: &HostPattern,
+        now: i64,
+    ) {
+        let grace = self.snapshot.settings.secret_grace_period.as_secs();
+        let grace = i64::try_from(grace).unwrap_or(i64::MAX);
+        let before = self.snapshot.certificates.get(pattern).cloned();
+        let serves = |ingress: &Ingress| classes.serves(ingress);
+        let outcome =
+            certificates::compile_host_certificates(store, pattern, before.as_ref(), &serves, grace, now);
+        if !same(&before, &outcome.certificates) {
+            self.snapshot.certificates.set(pattern, outcome.certificates);
+        }
+        let subject = Subject::Certificates(pattern.clone());
+        self.report.set(subject.clone(), outcome.diagnostics);
+        self.rechecks.set(subject, outcome.recheck_at);
+    }
+
+    fn compile_default_certificate(&mut self, store: &Store, now: i64) {
+        let secret = self.snapshot.settings.default_ssl_certificate.as_ref();
+        let before = &self.snapshot.certificates.default;
+        let outcome =
+            certificates::compile_default_certificate(store, secret, &self.generated, Some(before), now);
+        self.snapshot.certificates.default = outcome.certificates;
+        self.report.set(Subject::DefaultCertificate, outcome.diagnostics);
+        self.rechecks.set(Subject::DefaultCertificate, outcome.recheck_at);
+    }
+
+    fn compile_secret(&mut self, store: &Store, name: &ObjectName) {
+        let found = store.secret(name).map(|secret| certificates::secret_findings(secret));
+        self.report.set(Subject::Object(ObjectRef::new(Kind::Secret, name)), found.unwrap_or_default());
+    }
+}
+
+fn same<T>(before: &Option<Arc<T>>, after: &Option<Arc<T>>) -> bool {
+    match (before, after) {
+        (Some(before), Some(after)) => Arc::ptr_eq(before, after),
+        (None, None) => true,
+        _ => false,
     }
 }
 
@@ -170,6 +225,8 @@ struct Scope {
     hosts: BTreeSet<HostPattern>,
     clusters: BTreeSet<ClusterKey>,
     ingresses: BTreeSet<ObjectName>,
+    secrets: BTreeSet<ObjectName>,
+    default_certificate: bool,
 }
 
 impl Scope {
@@ -183,28 +240,39 @@ impl Scope {
         let same_settings =
             Arc::ptr_eq(settings, &previous.snapshot.settings) || *settings == previous.snapshot.settings;
         if changes.all_hosts || !same_settings {
-            return Self::everything(store, previous);
+            return Self::everything(store, changes, previous);
         }
-        let due = previous.rechecks.due(now).filter_map(|subject| match subject {
+        let due: BTreeSet<_> = previous.rechecks.due(now).collect();
+        let hosts_due = due.iter().filter_map(|subject| match subject {
             Subject::Certificates(pattern) => Some(pattern),
             _ => None,
         });
+        let is_default = |secret: &ObjectName| settings.default_ssl_certificate.as_ref() == Some(secret);
         Self {
-            hosts: changes.hosts.iter().chain(due).cloned().collect(),
+            hosts: changes.hosts.iter().chain(hosts_due).cloned().collect(),
             clusters: changes.clusters.iter().cloned().collect(),
             ingresses: changes.ingresses.iter().cloned().collect(),
+            secrets: changes.secrets.iter().cloned().collect(),
+            // Named but not there is worth a word from the start.
+            default_certificate: previous.snapshot.generation == 0
+                || due.contains(&Subject::DefaultCertificate)
+                || changes.secrets.iter().any(is_default),
         }
     }
 
     /// All that there is and all that there was.
-    fn everything(store: &Store, previous: &Compiled) -> Self {
+    fn everything(store: &Store, changes: &Changes, previous: &Compiled) -> Self {
         let snapshot = &previous.snapshot;
         let mut scope = Self {
             hosts: store.hosts(),
             clusters: store.clusters().cloned().collect(),
             ingresses: store.ingresses().map(|ingress| ingress.metadata.name.clone()).collect(),
+            // What there is to say about a Secret depends on nothing else.
+            secrets: changes.secrets.iter().cloned().collect(),
+            default_certificate: true,
         };
         scope.hosts.extend(snapshot.hosts.patterns());
+        scope.hosts.extend(snapshot.certificates.patterns());
         scope.clusters.extend(snapshot.clusters.0.keys().map(|key| (**key).clone()));
         for subject in previous.report.subjects() {
             match subject {
@@ -214,10 +282,10 @@ impl Scope {
                 Subject::Cluster(key) => {
                     scope.clusters.insert(key.clone());
                 }
-                Subject::Object(object) => {
+                Subject::Object(object) if object.kind == Kind::Ingress => {
                     scope.ingresses.insert(ObjectName::new(object.namespace.clone(), object.name.clone()));
                 }
-                Subject::Settings | Subject::DefaultCertificate => {}
+                Subject::Object(_) | Subject::Settings | Subject::DefaultCertificate => {}
             }
         }
         scope

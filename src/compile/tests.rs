@@ -1,12 +1,15 @@
 //! Objects are built here by hand; how manifests become objects is tested with the sources.
 
 mod backends;
+mod certificates;
 mod incremental;
 mod objects;
 mod properties;
 mod routes;
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
+
+use time::OffsetDateTime;
 
 use super::report::Subject;
 use super::{Compiled, compile};
@@ -14,6 +17,7 @@ use crate::settings::{Settings, choices::Source};
 use crate::snapshot::hosts::{Action, Route};
 use crate::store::objects::{Kind, Object, ObjectName};
 use crate::store::{Event, Store};
+use crate::tls::keys::KeyPair;
 use crate::tls::tickets::Tickets;
 
 /// A store and what was compiled of it last.
@@ -21,7 +25,10 @@ struct World {
     store: Store,
     settings: Arc<Settings>,
     compiled: Compiled,
+    now: i64,
 }
+
+static GENERATED: LazyLock<Arc<KeyPair>> = LazyLock::new(|| Arc::new(KeyPair::generate_default().unwrap()));
 
 impl World {
     fn new(objects: impl IntoIterator<Item = Object>) -> Self {
@@ -35,8 +42,9 @@ impl World {
     fn with(settings: Settings, objects: impl IntoIterator<Item = Object>) -> Self {
         let settings = Arc::new(settings);
         let tickets = Tickets::new(settings.ssl_session_timeout).unwrap();
-        let compiled = Compiled::empty(&settings, &tickets, 0).unwrap();
-        let mut world = Self { store: Store::new(), settings, compiled };
+        let compiled = Compiled::empty(&settings, &tickets, &GENERATED).unwrap();
+        let now = OffsetDateTime::now_utc().unix_timestamp();
+        let mut world = Self { store: Store::new(), settings, compiled, now };
         world.apply(objects);
         world
     }
@@ -58,7 +66,7 @@ impl World {
 
     fn compile(&mut self) {
         let changes = self.store.take_changes();
-        self.compiled = compile(&self.store, &changes, &self.settings, &self.compiled, 0);
+        self.compiled = compile(&self.store, &changes, &self.settings, &self.compiled, self.now);
     }
 
     fn route(&self, host: &str, path: &str) -> Option<&Arc<Route>> {
@@ -105,6 +113,11 @@ impl World {
         for cluster in snapshot.clusters.0.values() {
             let endpoints: Vec<_> = cluster.endpoints.iter().map(ToString::to_string).collect();
             lines.push(format!("cluster {} {endpoints:?} {:?}", cluster.key, cluster.unavailable));
+        }
+        for pattern in snapshot.certificates.patterns() {
+            let bindings = snapshot.certificates.get(&pattern).unwrap().iter();
+            let serials: Vec<_> = bindings.map(|binding| &binding.certificate.pair.serial).collect();
+            lines.push(format!("certificates {pattern} {serials:?}"));
         }
         lines.sort();
         lines.extend(self.findings());

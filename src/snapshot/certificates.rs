@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::SharedMap;
-use crate::names::{HostName, parent_of};
+use crate::names::{HostName, HostPattern, parent_of};
 use crate::store::objects::ObjectName;
 use crate::tls::keys::{ClientKeys, KeyPair};
 
@@ -23,6 +23,34 @@ impl CertificateMap {
     /// What a client that sends `sni` (canonical) gets, or `None` where only the default is left.
     pub fn find(&self, sni: &str) -> Option<&Arc<HostCertificates>> {
         self.exact.get(sni).or_else(|| self.wildcard.get(parent_of(sni)?))
+    }
+
+    /// The entry of exactly this pattern; rules without a host have none.
+    pub fn get(&self, pattern: &HostPattern) -> Option<&Arc<HostCertificates>> {
+        match pattern {
+            HostPattern::Exact(name) => self.exact.get(name),
+            HostPattern::Wildcard(parent) => self.wildcard.get(parent),
+            HostPattern::Any => None,
+        }
+    }
+
+    /// Puts `certificates` in the place of this pattern's entry, or takes the entry out.
+    pub fn set(&mut self, pattern: &HostPattern, certificates: Option<Arc<HostCertificates>>) {
+        let (map, name) = match pattern {
+            HostPattern::Exact(name) => (&mut self.exact, name),
+            HostPattern::Wildcard(parent) => (&mut self.wildcard, parent),
+            HostPattern::Any => return,
+        };
+        match certificates {
+            Some(certificates) => map.insert(name.clone(), certificates),
+            None => map.remove(name),
+        };
+    }
+
+    /// The patterns of all entries, in no order.
+    pub fn patterns(&self) -> impl Iterator<Item = HostPattern> {
+        let exact = self.exact.keys().cloned().map(HostPattern::Exact);
+        exact.chain(self.wildcard.keys().cloned().map(HostPattern::Wildcard))
     }
 }
 

@@ -151,14 +151,6 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    /// All there is to say, each thing once.
-    pub fn findings(&mut self) -> Vec<Diagnostic> {
-        let mut findings = std::mem::take(&mut self.diagnostics);
-        findings.sort();
-        findings.dedup();
-        findings
-    }
-
     /// The generated certificate, where nothing else is there to be the default.
     pub fn generated(&self, pair: &Arc<KeyPair>) -> Binding {
         let known = self
@@ -222,10 +214,7 @@ impl<'a> Resolver<'a> {
         }
         let until = kept.iter().find_map(|binding| Some(binding.missing_since?.saturating_add(self.grace?)));
         let rest = match (kept.is_empty(), until) {
-            (true, _) if matches!(claim.claimant, Claimant::Default) => {
-                "the generated certificate is served".to_owned()
-            }
-            (true, _) => "another certificate or the default is served".to_owned(),
+            (true, _) => "it is not used".to_owned(),
             (false, None) => "the certificate from before stays in use".to_owned(),
             (false, Some(until)) => format!("its certificate stays in use until {}", date(until)),
         };

@@ -1,3 +1,5 @@
+use std::sync::{Arc, LazyLock};
+
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -8,8 +10,10 @@ use crate::settings::{Settings, choices::Source};
 use crate::store::Event;
 use crate::store::objects::{
     Backend, EndpointPort, EndpointSlice, Ingress, IngressPath, IngressRule, IngressTls, Kind, Object,
-    ObjectName, PathType, Service, ServiceKind, ServicePort, ServicePortRef,
+    ObjectName, PathType, Secret, SecretOrigin, Service, ServiceKind, ServicePort, ServicePortRef,
 };
+use crate::testing::certificates::Authority;
+use crate::tls::keys::KeyPair;
 
 /// What can happen: few names, so that events meet.
 #[derive(Clone, Debug)]
@@ -139,6 +143,24 @@ fn object() -> impl Strategy<Value = Object> {
     ]
 }
 
+static PAIRS: LazyLock<Vec<Arc<KeyPair>>> = LazyLock::new(|| {
+    let authority = Authority::new("root");
+    let names: [&[&str]; 3] = [&["a.test", "b.test"], &["*.a.test"], &["other.test"]];
+    names.iter().map(|names| Arc::new(authority.pair(names))).collect()
+});
+
+fn secret() -> impl Strategy<Value = Secret> {
+    let origins = proptest::sample::select(&[SecretOrigin::Object, SecretOrigin::PemPair]);
+    (pick(&["tls", "pem", "more"]), origins, option::weighted(0.9, 0..PAIRS.len())).prop_map(
+        |(name, origin, pair)| Secret {
+            metadata: metadata(&name),
+            kind: "kubernetes.io/tls".into(),
+            origin,
+            pair: pair.map(|pair| Ok(PAIRS[pair].clone())),
+        },
+    )
+}
+
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         10 => object().prop_map(Step::Apply),
@@ -232,7 +254,12 @@ proptest! {
     }
 
     #[test]
-    fn the_order_of_arrival_does_not_matter(objects in vec(object(), 1..16), seed in any::<u64>()) {
+    fn the_order_of_arrival_does_not_matter(
+        mut objects in vec(object(), 1..16),
+        secrets in vec(secret(), 0..4),
+        seed in any::<u64>(),
+    ) {
+        objects.extend(secrets.into_iter().map(Object::Secret));
         // One version of each object: which of two versions is the last does depend on the order.
         let mut distinct = std::collections::HashMap::new();
         for object in objects {
@@ -271,7 +298,7 @@ proptest! {
             class(&names[0], &names[1], true),
         ]);
         let after = world.compiled.snapshot.hosts.find("good.test").unwrap();
-        prop_assert!(std::sync::Arc::ptr_eq(&before, after));
+        prop_assert!(Arc::ptr_eq(&before, after));
         for finding in world.compiled.report.all() {
             prop_assert!(finding.message.len() < 2_000, "{}", finding.message.len());
             prop_assert!(!finding.message.chars().any(char::is_control), "{:?}", finding.message);

@@ -1,0 +1,122 @@
+//! How certificates come into a snapshot; which one a host gets is tested with `certificates`.
+
+use std::sync::{Arc, LazyLock};
+
+use super::World;
+use super::objects::*;
+use crate::settings::Settings;
+use crate::snapshot::certificates::HostCertificates;
+use crate::store::objects::{Kind, Metadata, Object, ObjectName, Secret, SecretOrigin};
+use crate::testing::certificates::Authority;
+use crate::tls::keys::KeyPair;
+
+static AUTHORITY: LazyLock<Authority> = LazyLock::new(|| Authority::new("root"));
+
+fn pair(names: &[&str]) -> Arc<KeyPair> {
+    Arc::new(AUTHORITY.pair(names))
+}
+
+fn secret(name: &str, pair: &Arc<KeyPair>) -> Object {
+    Object::Secret(Secret {
+        metadata: metadata(name),
+        kind: "kubernetes.io/tls".into(),
+        origin: SecretOrigin::Object,
+        pair: Some(Ok(pair.clone())),
+    })
+}
+
+fn pem_pair(name: &str, pair: &Arc<KeyPair>) -> Object {
+    let Object::Secret(secret) = secret(name, pair) else { unreachable!("a Secret was made") };
+    Object::Secret(Secret { origin: SecretOrigin::PemPair, ..secret })
+}
+
+fn served(world: &World, sni: &str) -> Option<String> {
+    world.compiled.snapshot.certificates.find(sni).map(|found| serial(found))
+}
+
+fn serial(certificates: &HostCertificates) -> String {
+    certificates.iter().next().unwrap().certificate.pair.serial.to_string()
+}
+
+#[test]
+fn a_secret_is_served_for_the_hosts_of_its_ingress_and_rotated_alone() {
+    let (one, two) = (pair(&["a.test"]), pair(&["a.test"]));
+    let mut world = World::new([
+        secret("tls", &one),
+        ingress("a").path("a.test", "/", "web").tls().object(),
+        ingress("b").path("b.test", "/", "web").object(),
+        pem_pair("pem", &pair(&["c.test", "*.d.test"])),
+    ]);
+    assert_eq!(served(&world, "a.test"), Some(one.serial.to_string()));
+    assert_eq!(served(&world, "b.test"), None, "no tls section, no certificate of its own");
+    assert!(served(&world, "c.test").is_some() && served(&world, "x.d.test").is_some());
+
+    let others = world.compiled.snapshot.certificates.find("c.test").unwrap().clone();
+    let host = world.compiled.snapshot.hosts.find("a.test").unwrap().clone();
+    world.apply([secret("tls", &two)]);
+    assert_eq!(served(&world, "a.test"), Some(two.serial.to_string()));
+    assert!(Arc::ptr_eq(&others, world.compiled.snapshot.certificates.find("c.test").unwrap()));
+    assert!(Arc::ptr_eq(&host, world.compiled.snapshot.hosts.find("a.test").unwrap()));
+
+    world.delete(Kind::Ingress, "a", "a");
+    assert_eq!(served(&world, "a.test"), None);
+}
+
+#[test]
+fn a_deleted_secret_stays_for_the_grace_time_and_goes_without_another_event() {
+    let objects = [secret("tls", &pair(&["a.test"])), ingress("a").path("a.test", "/", "web").tls().object()];
+    let mut world = World::with(Settings { ssl_redirect: false, ..Settings::default() }, objects);
+    world.delete(Kind::Secret, "a", "tls");
+    assert!(served(&world, "a.test").is_some());
+    assert!(world.reasons().iter().any(|(reason, _)| *reason == "SecretNotFound"), "{:?}", world.findings());
+
+    let recheck = world.compiled.recheck_at().expect("the end of the grace time");
+    assert_eq!(recheck, world.now + 60);
+    world.now = recheck - 1;
+    world.compile();
+    assert!(served(&world, "a.test").is_some());
+    world.now = recheck;
+    world.compile();
+    assert_eq!(served(&world, "a.test"), None);
+    assert_eq!(world.compiled.recheck_at(), None);
+}
+
+#[test]
+fn foreign_ingresses_bind_no_certificate() {
+    let foreign = ingress("a").class("other").path("a.test", "/", "web").tls().object();
+    let world = World::new([secret("tls", &pair(&["a.test"])), foreign]);
+    assert_eq!(served(&world, "a.test"), None);
+}
+
+#[test]
+fn the_default_certificate_is_a_secret_or_the_generated_one() {
+    let default = |world: &World| serial(&world.compiled.snapshot.certificates.default);
+    let generated = super::GENERATED.serial.to_string();
+    let settings =
+        Settings { default_ssl_certificate: Some(ObjectName::new("a", "default")), ..Settings::default() };
+    let mut world = World::with(settings.clone(), []);
+    assert_eq!(default(&world), generated);
+    assert_eq!(world.findings().len(), 1, "named, but not there: {:?}", world.findings());
+
+    let (one, two) = (pair(&["x.test"]), pair(&["x.test"]));
+    world.apply([secret("default", &one)]);
+    assert_eq!(default(&world), *one.serial);
+    assert!(world.compiled.report.is_empty(), "{:?}", world.findings());
+    world.apply([secret("default", &two)]);
+    assert_eq!(default(&world), *two.serial);
+}
+
+#[test]
+fn a_broken_secret_is_reported_as_long_as_it_is_there() {
+    let broken = KeyPair::parse(b"nothing", b"nothing").unwrap_err();
+    let name = ObjectName::new("a", "broken");
+    let mut world = World::new([Object::Secret(Secret {
+        metadata: Metadata { name, ..metadata("") },
+        kind: "Opaque".into(),
+        origin: SecretOrigin::Object,
+        pair: Some(Err(broken)),
+    })]);
+    assert_eq!(world.findings().len(), 1);
+    world.delete(Kind::Secret, "a", "broken");
+    assert!(world.compiled.report.is_empty());
+}
