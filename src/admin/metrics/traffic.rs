@@ -58,7 +58,10 @@ pub(super) fn requests(out: &mut Exposition, snapshot: &Snapshot, workers: &[Arc
     let mut traffic = Traffic::new();
     for route in super::super::routes(snapshot) {
         if let Some(counters) = route.stats.counters() {
-            traffic.entry(RouteLabels::of(route)).or_default().push(counters);
+            let same = traffic.entry(RouteLabels::of(route)).or_default();
+            if !same.iter().any(|known| std::ptr::eq(*known, counters)) {
+                same.push(counters);
+            }
         }
     }
     let unrouted: Vec<_> = workers.iter().filter_map(|worker| worker.unrouted.counters()).collect();
