@@ -35,7 +35,6 @@ use crate::telemetry::access_log::AccessLogs;
 use crate::telemetry::logging::Logging;
 use crate::telemetry::worker_stats::WorkerStats;
 use crate::tls::client::ClientTls;
-use crate::tls::keys::KeyPair;
 use crate::tls::tickets::Tickets;
 
 /// Batches of events that may wait for the control loop.
@@ -55,9 +54,9 @@ pub fn serve(inputs: Inputs, loaded: Loaded, logging: Logging) -> anyhow::Result
     }
     let sockets = Sockets::open(&settings)?;
     let tickets = Tickets::new(settings.ssl_session_timeout)?;
-    let default = Arc::new(KeyPair::generate_default()?);
-    let compiled = Compiled::empty(&settings, &tickets, &default)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build_local(Default::default())?;
+    let compiled = Compiled::empty(&settings, &tickets, now())?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build_local(Default::default())?;
     runtime.block_on(Control::new(settings, compiled, tickets, sockets, logging)?.run(inputs, loaded))
 }
 
@@ -73,9 +72,10 @@ impl Sockets {
         let workers = worker_count(settings);
         let (mut http, mut https) = (Vec::new(), Vec::new());
         for address in &settings.bind_address {
-            for (sockets, port, key) in
-                [(&mut http, settings.http_port, "http-port"), (&mut https, settings.https_port, "https-port")]
-            {
+            for (sockets, port, key) in [
+                (&mut http, settings.http_port, "http-port"),
+                (&mut https, settings.https_port, "https-port"),
+            ] {
                 let address = SocketAddr::new(*address, port);
                 let opened = listen(address, workers);
                 sockets.push(opened.with_context(|| format!("cannot listen on {address} ({key})"))?);
@@ -304,7 +304,11 @@ impl Control {
             settings: SettingsStatus { loaded: self.loaded, error: self.rejected.clone() },
             started: self.started,
             diagnostics: diagnostics.into(),
-            sources: vec![SourceStatus { name: self.settings.source.as_str(), synced: self.synced, last_error: None }],
+            sources: vec![SourceStatus {
+                name: self.settings.source.as_str(),
+                synced: self.synced,
+                last_error: None,
+            }],
             ..View::default()
         }));
     }

@@ -40,18 +40,31 @@ impl Check {
         let batch = Directory { roots: self.paths, pem_namespace: self.pem_namespace }.read();
         let objects = batch.events.len();
         let diagnostics: Vec<_> = batch.findings.into_iter().flat_map(|file| file.diagnostics).collect();
-        let mut out = io::stdout().lock();
-        match self.output {
-            Output::Text => {
-                write!(out, "{}", Text { diagnostics: &diagnostics, objects, color: out.is_terminal() })?
-            }
-            Output::Json => {
-                serde_json::to_writer_pretty(&mut out, &Json { diagnostics: &diagnostics })?;
-                writeln!(out)?;
-            }
+        let written = self.output.print(&diagnostics, objects);
+        // Whoever reads may stop early, as `head` does.
+        if let Err(error) = written
+            && error.kind() != io::ErrorKind::BrokenPipe
+        {
+            return Err(error);
         }
         let failed = diagnostics.iter().any(|it| it.severity == Severity::Error);
         Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    }
+}
+
+impl Output {
+    fn print(self, diagnostics: &[Diagnostic], objects: usize) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        match self {
+            Self::Text => {
+                let color = out.is_terminal();
+                write!(out, "{}", Text { diagnostics, objects, color })
+            }
+            Self::Json => {
+                serde_json::to_writer_pretty(&mut out, &Json { diagnostics })?;
+                writeln!(out)
+            }
+        }
     }
 }
 
@@ -129,5 +142,46 @@ impl Text<'_> {
             true => format!("\x1b[{code}m{text}\x1b[0m"),
             false => text.to_owned(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_grouped_by_file_aligned_and_plain_without_a_terminal() {
+        let folder = tempfile::tempdir().unwrap();
+        let ingress = "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: web}\nspec:\n  typo: 1\n  \
+                       rules: [{host: a b}, {host: a.test}]\n";
+        std::fs::write(folder.path().join("a.yaml"), ingress).unwrap();
+        std::fs::write(folder.path().join("b.yaml"), "x: [").unwrap();
+        let batch = Directory { roots: vec![folder.path().into()], pem_namespace: "default".into() }.read();
+        let diagnostics: Vec<_> = batch.findings.into_iter().flat_map(|file| file.diagnostics).collect();
+        let text = Text { diagnostics: &diagnostics, objects: batch.events.len(), color: false }.to_string();
+        let expected = "\
+DIR/a.yaml
+  error    InvalidHost   Ingress default/web spec.rules[0].host  \"a b\": the host has a character other than letters, digits, '-', '_' and '.'
+  warning  UnknownField  Ingress default/web spec.typo           the field is unknown here and ignored; known are ingressClassName, defaultBackend, tls, rules
+
+DIR/b.yaml
+  error    InvalidYaml  line 1: this is not valid YAML; look at indentation, quotes and tabs here
+
+1 object read, 2 errors, 1 warning
+";
+        assert_eq!(text.replace(&folder.path().display().to_string(), "DIR"), expected);
+    }
+
+    #[test]
+    fn the_exit_code_says_whether_there_was_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let check = || Check {
+            paths: vec![folder.path().into()],
+            output: Output::Json,
+            pem_namespace: "default".into(),
+        };
+        assert_eq!(check().run().unwrap(), ExitCode::SUCCESS);
+        std::fs::write(folder.path().join("a.yaml"), "x: [").unwrap();
+        assert_eq!(check().run().unwrap(), ExitCode::FAILURE);
     }
 }

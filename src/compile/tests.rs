@@ -7,7 +7,7 @@ mod objects;
 mod properties;
 mod routes;
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use time::OffsetDateTime;
 
@@ -17,7 +17,6 @@ use crate::settings::{Settings, choices::Source};
 use crate::snapshot::hosts::{Action, Route};
 use crate::store::objects::{Kind, Object, ObjectName};
 use crate::store::{Event, Store};
-use crate::tls::keys::KeyPair;
 use crate::tls::tickets::Tickets;
 
 /// A store and what was compiled of it last.
@@ -27,8 +26,6 @@ struct World {
     compiled: Compiled,
     now: i64,
 }
-
-static GENERATED: LazyLock<Arc<KeyPair>> = LazyLock::new(|| Arc::new(KeyPair::generate_default().unwrap()));
 
 impl World {
     fn new(objects: impl IntoIterator<Item = Object>) -> Self {
@@ -42,8 +39,8 @@ impl World {
     fn with(settings: Settings, objects: impl IntoIterator<Item = Object>) -> Self {
         let settings = Arc::new(settings);
         let tickets = Tickets::new(settings.ssl_session_timeout).unwrap();
-        let compiled = Compiled::empty(&settings, &tickets, &GENERATED).unwrap();
         let now = OffsetDateTime::now_utc().unix_timestamp();
+        let compiled = Compiled::empty(&settings, &tickets, now).unwrap();
         let mut world = Self { store: Store::new(), settings, compiled, now };
         world.apply(objects);
         world

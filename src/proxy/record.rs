@@ -119,7 +119,10 @@ impl Drop for Record {
         });
         if let Some(log) = &self.log {
             let text = |value: &Option<HeaderValue>| {
-                value.as_ref().map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()).unwrap_or_default()
+                value
+                    .as_ref()
+                    .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
+                    .unwrap_or_default()
             };
             let ingress = self.route.as_ref().map(|route| route.ingress.to_string()).unwrap_or_default();
             let upstream = log.endpoint.as_ref().map(ToString::to_string).unwrap_or_default();

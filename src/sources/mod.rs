@@ -2,6 +2,7 @@
 //! owns the store applies them. Nothing ever flows back into a source.
 
 pub mod directory;
+pub mod ocsp;
 
 use std::path::PathBuf;
 use std::sync::Arc;

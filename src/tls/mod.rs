@@ -3,6 +3,7 @@
 pub mod accept;
 pub mod client;
 pub mod keys;
+pub mod ocsp;
 pub mod policy;
 pub mod tickets;
 

@@ -378,6 +378,29 @@ async fn a_burst_ends_with_all_of_it() {
     assert!(show.reasons().is_empty());
 }
 
+#[test]
+fn a_pair_read_while_volumes_are_swapped_is_never_mixed() {
+    let folder = tempfile::tempdir().unwrap();
+    let pems = [pem(1), pem(2)];
+    swap_volume(folder.path(), 0, &pems[0]);
+    let unit = unit::Unit::of(&folder.path().join("tls.key")).unwrap();
+    std::thread::scope(|scope| {
+        let swaps = scope.spawn(|| {
+            for (version, pem) in (1..200).zip(pems.iter().cycle().skip(1)) {
+                swap_volume(folder.path(), version, pem);
+            }
+        });
+        while !swaps.is_finished() {
+            if let Ok(([certificate, key], _)) = read::read(&unit) {
+                let whole =
+                    |pem: &Pem| *certificate == pem.certificate.as_bytes() && *key == pem.key.as_bytes();
+                assert!(pems.iter().any(whole));
+            }
+        }
+    });
+    assert!(read::read(&unit).is_ok());
+}
+
 fn read(prepare: impl FnOnce(&Path)) -> (Vec<Event>, Vec<Diagnostic>) {
     let folder = tempfile::tempdir().unwrap();
     prepare(folder.path());

@@ -245,7 +245,8 @@ impl Tree {
                 return self.missing(place, now);
             }
             Err(error) => {
-                let finding = file_error(error.reason(), error.to_string());
+                let severity = error.severity();
+                let finding = Diagnostic { severity, ..file_error(error.reason(), error.to_string()) };
                 return self.keep(place, stamps, vec![finding], now);
             }
         };
