@@ -141,7 +141,9 @@ pub fn hosts(state: &AdminState) -> String {
     let snapshot = state.shared.load();
     let mut hosts: Vec<_> = super::hosts(&snapshot).collect();
     hosts.sort_by(|a, b| a.pattern.cmp(&b.pattern));
-    to_json(&Answer { hosts: hosts.into_iter().map(|host| HostJson::new(host, &snapshot.clusters)).collect() })
+    to_json(&Answer {
+        hosts: hosts.into_iter().map(|host| HostJson::new(host, &snapshot.clusters)).collect(),
+    })
 }
 
 #[derive(Serialize)]
@@ -182,7 +184,8 @@ impl<'a> RouteJson<'a> {
         let cluster = key.and_then(|key| clusters.get(key));
         let mut requests = 0;
         let mut failed = 0;
-        for (_, status, count) in route.stats.counters().into_iter().flat_map(|counters| counters.requests()) {
+        for (_, status, count) in route.stats.counters().into_iter().flat_map(|counters| counters.requests())
+        {
             requests += count;
             failed += if status.starts_with('5') { count } else { 0 };
         }

@@ -84,7 +84,8 @@ impl Admin {
     /// hyper leaves the body out where the method is HEAD.
     async fn answer(&self, request: &Request<Incoming>) -> Answer {
         let names = self.state.shared.load().settings.admin_hosts.clone();
-        let mut answer = match check_host(request.version(), request.headers(), request.uri().host(), &names) {
+        let mut answer = match check_host(request.version(), request.headers(), request.uri().host(), &names)
+        {
             Err(refusal) => text(StatusCode::MISDIRECTED_REQUEST, refusal),
             Ok(()) => match *request.method() {
                 Method::GET | Method::HEAD => self.resource(request.uri().path()).await,
@@ -205,9 +206,9 @@ fn check_name(host: &str, names: &[String]) -> Result<(), String> {
     let is_ours = |name: &String| canonical_host(name).is_ok_and(|name| name == host);
     match host == "localhost" || is_address(&host) || names.iter().any(is_ours) {
         true => Ok(()),
-        false => {
-            Err(format!("the admin port does not answer to {host}; add it to the setting admin-hosts, or use an address"))
-        }
+        false => Err(format!(
+            "the admin port does not answer to {host}; add it to the setting admin-hosts, or use an address"
+        )),
     }
 }
 

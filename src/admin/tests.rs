@@ -27,7 +27,7 @@ use crate::store::objects::{Kind, ObjectName, ServicePortRef};
 use crate::telemetry::route_stats::{Observation, RouteStats};
 use crate::telemetry::worker_stats::WorkerStats;
 use crate::testing::certificates::{Authority, PemPair};
-use crate::tls::keys::{Algorithm, KeyPair};
+use crate::tls::keys::Algorithm;
 use crate::tls::tickets::Tickets;
 
 /// A small gateway without a data plane: what the admin port reads, made by hand.
@@ -44,8 +44,7 @@ impl Gateway {
     pub fn new(settings: Settings) -> Self {
         let settings = Arc::new(settings);
         let tickets = Tickets::new(Duration::from_secs(60)).unwrap();
-        let generated = Arc::new(KeyPair::generate_default().unwrap());
-        let mut snapshot = Compiled::empty(&settings, &tickets, &generated).unwrap().snapshot;
+        let mut snapshot = Compiled::empty(&settings, &tickets, now()).unwrap().snapshot;
         snapshot.generation = 7;
         Self {
             snapshot,
@@ -72,12 +71,13 @@ impl Gateway {
         gateway.workers[1].accepted.add_one();
         gateway.workers[0].handshakes_failed.count("not_tls");
         gateway.view.started = 1_700_000_000;
-        gateway.view.diagnostics = [(Severity::Error, "SecretNotFound"), (Severity::Warning, "UnknownAnnotation")]
-            .map(|(severity, reason)| {
-                let object = ObjectRef::new(Kind::Ingress, &ObjectName::new("blog", "<img src=x>"));
-                Diagnostic::new(severity, object, "spec.tls[0].secretName", reason, "a \"message\"")
-            })
-            .into();
+        gateway.view.diagnostics =
+            [(Severity::Error, "SecretNotFound"), (Severity::Warning, "UnknownAnnotation")]
+                .map(|(severity, reason)| {
+                    let object = ObjectRef::new(Kind::Ingress, &ObjectName::new("blog", "<img src=x>"));
+                    Diagnostic::new(severity, object, "spec.tls[0].secretName", reason, "a \"message\"")
+                })
+                .into();
         gateway.view.pending_restart =
             vec![PendingRestart { key: "http-port", reason: "listeners are opened before workers start" }];
         gateway.view.settings = SettingsStatus { loaded: 1_700_000_000, error: None };
@@ -91,8 +91,7 @@ impl Gateway {
         let certificate = Arc::new(Certificate { pair: Arc::new(pem.parse()), secret: Some(object(secret)) });
         self.pairs.push(pem);
         for name in names {
-            let binding =
-                Binding { certificate: certificate.clone(), ingress: None, missing_since: None };
+            let binding = Binding { certificate: certificate.clone(), ingress: None, missing_since: None };
             let of_host = Arc::new(HostCertificates::new(binding, []));
             let certificates = &mut self.snapshot.certificates;
             match HostPattern::parse(name).unwrap() {
@@ -105,7 +104,12 @@ impl Gateway {
 
     /// Adds a route to a backend with one endpoint, and returns its counters.
     pub fn route(&mut self, host: &str, path: &str, ingress: &str) -> Arc<RouteStats> {
-        self.add_route(host, (PathMatch::Prefix, path), ingress, &[Endpoint::Address(([192, 0, 2, 1], 80).into())])
+        self.add_route(
+            host,
+            (PathMatch::Prefix, path),
+            ingress,
+            &[Endpoint::Address(([192, 0, 2, 1], 80).into())],
+        )
     }
 
     pub fn orphan(&mut self, host: &str, path: &str, ingress: &str) -> Arc<RouteStats> {
@@ -165,6 +169,11 @@ fn policy() -> RoutePolicy {
         read_timeout: timeout,
         send_timeout: timeout,
     }
+}
+
+/// Seconds since the Unix epoch.
+fn now() -> i64 {
+    time::OffsetDateTime::now_utc().unix_timestamp()
 }
 
 fn object(name: &str) -> ObjectName {
@@ -310,10 +319,10 @@ async fn equal_certificates_out_of_two_secrets_are_two_rows() {
     let answer = Server::start(gateway).await.get("/api/v1/certificates").await.json();
     let rows = answer["certificates"].as_array().unwrap();
     let secrets: Vec<_> = rows.iter().map(|row| (&row["secret"], &row["hosts"])).collect();
-    assert_eq!(secrets[1..], [
-        (&json!("a/tls"), &json!(["a.example.com"])),
-        (&json!("b/tls"), &json!(["b.example.com"])),
-    ]);
+    assert_eq!(
+        secrets[1..],
+        [(&json!("a/tls"), &json!(["a.example.com"])), (&json!("b/tls"), &json!(["b.example.com"])),]
+    );
     assert!(rows.iter().all(|row| row["ocsp"]["state"] == "disabled"));
 }
 
@@ -342,10 +351,13 @@ async fn hosts_tell_their_routes_and_what_was_counted() {
     let answer = Server::start(Gateway::sample()).await.get("/api/v1/hosts").await.json();
     let shop = &answer["hosts"][2];
     assert_eq!((&shop["host"], &shop["tls"]), (&json!("shop.example.com"), &json!(true)));
-    assert_eq!(shop["routes"][1], json!({
-        "path": "/", "ingress": "shop/web", "backend": "shop/web-service:80", "protocol": "HTTP/1.1",
-        "endpoints": 1, "unavailable": null, "requests": 2, "failed": 1,
-    }));
+    assert_eq!(
+        shop["routes"][1],
+        json!({
+            "path": "/", "ingress": "shop/web", "backend": "shop/web-service:80", "protocol": "HTTP/1.1",
+            "endpoints": 1, "unavailable": null, "requests": 2, "failed": 1,
+        })
+    );
 }
 
 #[cfg(unix)]
@@ -358,10 +370,13 @@ async fn diagnostics_are_told_even_of_files_with_odd_names() {
     all[1].file = Some(Arc::new(file.into()));
     gateway.view.diagnostics = all.into();
     let answer = Server::start(gateway).await.get("/api/v1/diagnostics").await.json();
-    assert_eq!(answer["diagnostics"][0], json!({
-        "severity": "error", "object": { "kind": "Ingress", "namespace": "blog", "name": "<img src=x>" },
-        "field": "spec.tls[0].secretName", "reason": "SecretNotFound", "message": "a \"message\"",
-    }));
+    assert_eq!(
+        answer["diagnostics"][0],
+        json!({
+            "severity": "error", "object": { "kind": "Ingress", "namespace": "blog", "name": "<img src=x>" },
+            "field": "spec.tls[0].secretName", "reason": "SecretNotFound", "message": "a \"message\"",
+        })
+    );
     assert_eq!(answer["diagnostics"][1]["file"], "odd\u{fffd}.yaml");
 }
 

@@ -115,7 +115,8 @@ async fn ask(address: &str, path: &str) -> Result<Value, AdminError> {
     let body = Limited::new(response.into_body(), LARGEST).collect().await;
     let body = body.map_err(|error| odd(error.to_string()))?.to_bytes();
     if status != StatusCode::OK {
-        let told: String = String::from_utf8_lossy(&body).chars().filter(|c| !c.is_control()).take(200).collect();
+        let told: String =
+            String::from_utf8_lossy(&body).chars().filter(|c| !c.is_control()).take(200).collect();
         return Err(odd(format!("{status}: {told}")));
     }
     serde_json::from_slice(&body).map_err(|error| odd(error.to_string()))

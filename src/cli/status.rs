@@ -87,7 +87,7 @@ fn facts_of(status: &Value) -> Vec<(&'static str, Cell)> {
     let findings = &status["diagnostics"];
     let (errors, warnings) = (number(findings, "error"), number(findings, "warning"));
     let tone = if errors > 0 { Tone::Bad } else { Tone::Plain };
-    let counts = format!("{errors} errors, {warnings} warnings, {} notes", number(findings, "info"));
+    let counts = format!("{errors} error, {warnings} warning, {} info", number(findings, "info"));
     let count = |key| Cell::from(number(status, key).to_string());
     let mut facts = vec![
         ("ready", ready),
@@ -97,7 +97,10 @@ fn facts_of(status: &Value) -> Vec<(&'static str, Cell)> {
         ("hosts", count("hosts")),
         ("routes", count("routes")),
         ("certificates", count("certificates")),
-        ("backends", format!("{} ({} endpoints)", number(status, "clusters"), number(status, "endpoints")).into()),
+        (
+            "backends",
+            format!("{} ({} endpoints)", number(status, "clusters"), number(status, "endpoints")).into(),
+        ),
         ("requests", count("requests")),
         ("diagnostics", Cell::new(counts, tone)),
     ];
@@ -161,7 +164,31 @@ mod tests {
             "workers": [{ "worker": 0, "pid": 42, "connections": 1, "requests": 8, "requests_in_flight": 1,
                 "handshakes_full": 2, "handshakes_resumed": 3, "handshakes_failed": 4 }],
         });
-        insta::assert_snapshot!(report(&status, false), @r"");
+        insta::assert_snapshot!(report(&status, false), @r"
+        WHAT          IS
+        ready         no: draining
+        version       0.1.0
+        generation    7
+        uptime        1h 2m
+        hosts         2
+        routes        3
+        certificates  4
+        backends      5 (6 endpoints)
+        requests      8
+        diagnostics   1 error, 2 warning, 0 info
+        source        directory: listed
+
+        WORKER  PID  CONNECTIONS  REQUESTS  IN FLIGHT  HANDSHAKES  FAILED
+        0       42   1            8         1          5           4
+
+        PENDING RESTART  REASON
+        http-port        listeners are opened before workers start
+
+        the last edit of the settings was refused
+        settings.yaml:2: \u{1b}[2J
+
+        Objects with errors are listed at /api/v1/diagnostics and on the web page.
+        ");
     }
 
     #[test]

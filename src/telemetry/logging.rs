@@ -250,11 +250,10 @@ mod tests {
         assert_eq!(lines.len(), 2, "{text}");
         assert!(lines[0].contains(" INFO ") && lines[0].ends_with("first port=80"), "{text}");
         let json: serde_json::Value = serde_json::from_str(lines[1]).unwrap();
-        assert_eq!((&json["level"], &json["message"], &json["port"]), (
-            &"DEBUG".into(),
-            &"second".into(),
-            &443.into()
-        ));
+        assert_eq!(
+            (&json["level"], &json["message"], &json["port"]),
+            (&"DEBUG".into(), &"second".into(), &443.into())
+        );
     }
 
     #[test]

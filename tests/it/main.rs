@@ -1,3 +1,4 @@
 //! Integration tests: one binary, a module per area.
 
+mod admin;
 mod diff;

@@ -93,7 +93,8 @@ fn scrape(gateway: Gateway) -> Vec<Sample> {
 
 fn value(samples: &[Sample], name: &str, labels: &[(&str, &str)]) -> Option<f64> {
     let fits = |sample: &&Sample| {
-        sample.name == name && labels.iter().all(|(label, value)| sample.labels.get(*label).is_some_and(|v| v == value))
+        sample.name == name
+            && labels.iter().all(|(label, value)| sample.labels.get(*label).is_some_and(|v| v == value))
     };
     let mut found = samples.iter().filter(fits);
     let first = found.next()?;
@@ -205,7 +206,14 @@ fn no_client_can_add_series_without_bound() {
         let status = StatusCode::from_u16(u16::try_from(200 + number % 400).unwrap()).unwrap();
         let worker = &gateway.workers[number as usize % 2];
         let duration = Duration::from_micros(u64::from(number));
-        worker.unrouted.observe(&Observation { method: &method, status, duration, upstream: None, received: 0, sent: 0 });
+        worker.unrouted.observe(&Observation {
+            method: &method,
+            status,
+            duration,
+            upstream: None,
+            received: 0,
+            sent: 0,
+        });
         worker.handshakes_failed.count(&format!("reason {number}"));
     }
     let samples = scrape(gateway);
@@ -238,7 +246,12 @@ fn names_of_families_follow_the_rules() {
         assert!(!family.help.contains(['\\', '\n']) && family.help.ends_with('.'), "{name}");
         // ingress-nginx breaks the rule, and its names are kept.
         let is_counter = family.kind == Kind::Counter && !name.starts_with("nginx_ingress_controller_");
-        assert_eq!(name.ends_with("_total"), is_counter || name.starts_with("nginx_ingress_controller_nginx_process_") && name.ends_with("_total"), "{name}");
+        assert_eq!(
+            name.ends_with("_total"),
+            is_counter
+                || name.starts_with("nginx_ingress_controller_nginx_process_") && name.ends_with("_total"),
+            "{name}"
+        );
     }
 }
 

@@ -44,7 +44,7 @@ const lists = {
       { label: "Names", value: (c) => c.names.join(" "), cell: (c) => ({ text: c.names.join(", ") || "(none)", note: c.default ? "default certificate" : "" }) },
       { label: "Secret", value: (c) => c.secret || "", cell: (c) => ({ text: c.secret || "generated" }) },
       { label: "Serial", kind: "code", value: (c) => c.serial, cell: (c) => ({ text: c.serial.length > 16 ? c.serial.slice(0, 16) + "…" : c.serial, title: c.serial }) },
-      { label: "Algorithm", value: (c) => c.algorithm, cell: (c) => ({ text: c.algorithm }) },
+      { label: "Algorithm", kind: "word", value: (c) => c.algorithm, cell: (c) => ({ text: c.algorithm }) },
       { label: "Expires", value: (c) => Date.parse(c.not_after), cell: expiry },
       { label: "OCSP", value: (c) => c.ocsp.state, cell: staple },
       { label: "Served for", value: (c) => c.hosts.length, cell: (c) => ({ text: hostList(c), title: c.hosts.join("\n") }) },
@@ -57,7 +57,7 @@ const lists = {
     sort: { column: "Host", descending: false },
     columns: [
       { label: "Host", value: (r) => r.host, cell: (r) => ({ text: r.host === "*" ? "(any host)" : r.host, note: r.tls ? "TLS" : "" }) },
-      { label: "Path", kind: "code", value: (r) => r.path, cell: (r) => ({ text: r.path }) },
+      { label: "Path", value: (r) => r.path, cell: (r) => ({ text: r.path }) },
       { label: "Ingress", value: (r) => r.ingress, cell: (r) => ({ text: r.ingress }) },
       { label: "Backend", value: (r) => r.backend || "", cell: (r) => ({ text: r.backend || "none", note: r.protocol === "HTTP/1.1" ? "" : r.protocol }) },
       { label: "Endpoints", kind: "number", value: (r) => r.endpoints, cell: (r) => (r.endpoints || !r.backend ? { text: number.format(r.endpoints) } : { badge: "none", tone: "bad", title: r.unavailable || "" }) },
