@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::net::IpAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -26,9 +27,12 @@ use crate::names::canonical_host;
 
 /// Connections at once; more wait in the kernel.
 const CONNECTIONS: usize = 64;
-/// A connection ends after this time, whatever it is doing. Longer than any scrape is given.
+/// A connection is kept this long, then closed after the answer it is at…
 const LIFETIME: Duration = Duration::from_secs(120);
-const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// …for which its client has so much more time.
+const GRACE: Duration = Duration::from_secs(60);
+/// For a request head to arrive, and between two requests.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(12);
 /// Bytes of a request head.
 const HEAD: usize = 16 * 1024;
 /// How long to wait after a connection could not be accepted, as when there is no file descriptor left.
@@ -48,7 +52,7 @@ pub async fn serve(listener: TcpListener, state: Arc<AdminState>) {
                 let admin = admin.clone();
                 tokio::spawn(async move {
                     let _permit = permit;
-                    let _ = timeout(LIFETIME, admin.connection(stream)).await;
+                    admin.connection(stream).await;
                 });
             }
             Err(error) => {
@@ -77,8 +81,13 @@ impl Admin {
             .header_read_timeout(HEADER_TIMEOUT)
             .max_buf_size(HEAD)
             .serve_connection(TokioIo::new(stream), service);
-        // Whatever went wrong, the client has gone or is being told.
-        let _ = connection.await;
+        let mut connection = pin!(connection);
+        // Whatever goes wrong, the client has gone or is being told.
+        tokio::select! {
+            _ = connection.as_mut() => return,
+            () = sleep(LIFETIME) => connection.as_mut().graceful_shutdown(),
+        }
+        let _ = timeout(GRACE, connection).await;
     }
 
     /// hyper leaves the body out where the method is HEAD.

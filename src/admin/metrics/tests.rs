@@ -225,6 +225,20 @@ fn no_client_can_add_series_without_bound() {
 }
 
 #[test]
+fn each_route_with_requests_adds_the_same_number_of_series() {
+    let count = |hosts: usize| {
+        let mut gateway = Gateway::new(Settings::default());
+        for number in 0..hosts {
+            let stats = gateway.route(&format!("h{number}.example.com"), "/", "a/web");
+            observe(&stats, &Method::GET, 200);
+        }
+        let text = render(&gateway.state().0, 0);
+        text.lines().filter(|line| line.contains("path=\"/\"")).count()
+    };
+    assert_eq!(count(10_000), 10_000 * count(1));
+}
+
+#[test]
 fn parts_with_metrics_of_their_own_are_appended() {
     let mut registry = prometheus_client::registry::Registry::default();
     let counter: prometheus_client::metrics::counter::Counter = Default::default();
