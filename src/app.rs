@@ -17,7 +17,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
-use crate::admin::view::{PendingRestart, SourceStatus, View};
+use crate::admin::view::{PendingRestart, SettingsStatus, SourceStatus, View};
 use crate::admin::{self, AdminState};
 use crate::compile::{Compiled, compile};
 use crate::diagnostics::Diagnostic;
@@ -122,6 +122,9 @@ struct Control {
     draining: bool,
     pending: Vec<PendingRestart>,
     rejected: Option<String>,
+    /// When the process started and when settings were last taken over, in seconds since the Unix epoch.
+    started: i64,
+    loaded: i64,
     view: watch::Sender<Arc<View>>,
     workers: Workers,
     admin: Option<TcpListener>,
@@ -151,6 +154,8 @@ impl Control {
             draining: false,
             pending: Vec::new(),
             rejected: None,
+            started: now(),
+            loaded: now(),
             view,
             workers,
             admin: Some(sockets.admin),
@@ -210,6 +215,7 @@ impl Control {
             shared: self.shared.clone(),
             workers: self.workers.stats.clone(),
             access_logs: Some(self.workers.access_logs.clone()),
+            registry: None,
             view: self.view.subscribe(),
         };
         tokio::task::spawn_local(admin::serve(listener, Arc::new(state)));
@@ -273,6 +279,7 @@ impl Control {
                     tracing::warn!(key = notice.key, origin = %notice.origin, "{}", notice.message);
                 }
                 self.rejected = None;
+                self.loaded = now();
                 self.pending = pending.iter().map(PendingRestart::from).collect();
                 self.logging.set(&settings);
                 self.tickets.set_lifetime(settings.ssl_session_timeout);
@@ -305,7 +312,8 @@ impl Control {
             ready: self.workers.running() && !self.draining,
             draining: self.draining,
             pending_restart: self.pending.clone(),
-            last_restart_error: self.rejected.clone(),
+            settings: SettingsStatus { loaded: self.loaded, error: self.rejected.clone() },
+            started: self.started,
             diagnostics: diagnostics.into(),
             sources: vec![SourceStatus {
                 name: self.settings.source.as_str(),

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use portcullis::cli::{check, demo, diff, policy, serve};
+use portcullis::cli::{certs, check, demo, diff, policy, serve, status};
 use portcullis::settings::flags::ServeArgs;
 
 #[cfg(feature = "jemalloc")]
@@ -27,6 +27,8 @@ enum Command {
     Diff(diff::DiffArgs),
     /// Compile, try and explain mTLS policies
     Policy(policy::PolicyArgs),
+    Certs(certs::CertsArgs),
+    Status(status::StatusArgs),
 }
 
 fn main() -> ExitCode {
@@ -37,6 +39,8 @@ fn main() -> ExitCode {
         Command::Check(args) => args.run(),
         Command::Diff(args) => args.run().map_err(Into::into),
         Command::Policy(args) => Ok(policy::run(args)),
+        Command::Certs(args) => args.run().map_err(Into::into),
+        Command::Status(args) => args.run().map_err(Into::into),
     };
     result.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");
