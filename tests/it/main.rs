@@ -1,4 +1,5 @@
 //! Tests of the binary and of the library's public face, a module for each area.
 
+mod admin;
 mod diff;
 mod policy;
