@@ -10,6 +10,8 @@
 //! Data flows one way. The data plane (`tls`, `proxy`, `net`) reads `snapshot` and never reaches back into
 //! `compile`, `store` or `sources`; `docs/architecture.md` has the whole picture.
 
+pub mod ca;
+pub mod cli;
 pub mod diagnostics;
 pub mod names;
 pub mod settings;

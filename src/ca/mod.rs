@@ -1,0 +1,23 @@
+//! The workload CA: a root, certificates for accounts, and a service that signs requests.
+//!
+//! ```text
+//! store ──material──► roots / plugged ──► Authority ──► accounts (Secrets) ── distribution (ConfigMaps)
+//!                                            └────────► service (gRPC) ◄── authn
+//! ```
+//!
+//! An [`authority::Authority`] is immutable; rotation and reload publish a new one. Every clock is passed in.
+//! Private keys never appear in logs, errors or `Debug`.
+
+pub mod accounts;
+pub mod authority;
+pub mod bundle;
+pub mod certificate;
+pub mod csr;
+pub mod distribution;
+pub mod identity;
+pub mod key;
+pub mod pem;
+pub mod plugged;
+mod profile;
+pub mod roots;
+pub mod store;

@@ -1,0 +1,3 @@
+//! One module per subcommand of `portcullis`.
+
+pub mod ca;
