@@ -14,7 +14,7 @@ use super::certificate::{Certificate, CertificateError};
 use super::csr::PublicKey;
 use super::identity::WorkloadNames;
 use super::key::{KeyAlgorithm, KeyError, PrivateKey};
-use super::profile::{self, Leaf, ProfileError, Signer};
+use super::profile::{self, Leaf, ProfileError, Signer, SubjectName};
 use crate::tls::spiffe::SpiffeId;
 
 /// How far certificates are dated back, so that a peer whose clock is a little behind accepts a fresh one.
@@ -174,6 +174,17 @@ impl Authority {
         ttl: Duration,
         now: OffsetDateTime,
     ) -> Result<Issued, IssueError> {
+        self.issue_server(public_key, &names.to_subject_names(), ttl, now)
+    }
+
+    /// As [`Authority::issue`], for names that are not a workload's: those of the CA's own listener.
+    pub(super) fn issue_server(
+        &self,
+        public_key: &PublicKey,
+        names: &[SubjectName],
+        ttl: Duration,
+        now: OffsetDateTime,
+    ) -> Result<Issued, IssueError> {
         // Certificates count whole seconds: without this, a life would be cut by a fraction of one.
         let now = now.replace_nanosecond(0).unwrap_or(now);
         let end = self.end_of_life();
@@ -183,8 +194,7 @@ impl Authority {
         let ttl = time::Duration::try_from(ttl).unwrap_or(time::Duration::MAX);
         let not_after = now.checked_add(ttl).map_or(end, |wanted| wanted.min(end));
         let not_before = now - BACKDATE;
-        let names = names.to_subject_names();
-        let leaf = Leaf { names: &names, public_key_info: public_key.info(), not_before, not_after };
+        let leaf = Leaf { names, public_key_info: public_key.info(), not_before, not_after };
         let signed = profile::sign_leaf(&leaf, &self.as_signer())?;
         Ok(Issued { leaf: signed.der, serial: signed.serial, not_before, not_after })
     }
@@ -236,10 +246,6 @@ impl Authority {
     /// Leaf and chain as DER, for a TLS configuration.
     pub fn chain_der(&self, leaf: CertificateDer<'static>) -> Vec<CertificateDer<'static>> {
         std::iter::once(leaf).chain(self.chain.iter().map(|link| link.der().clone())).collect()
-    }
-
-    pub(super) fn key(&self) -> &PrivateKey {
-        &self.key
     }
 
     fn as_signer(&self) -> Signer<'_> {

@@ -79,6 +79,12 @@ impl PublicKey {
     }
 }
 
+/// A request for `key` in PEM, with an empty subject and no wishes.
+pub fn create(key: &super::key::PrivateKey) -> Result<String, super::key::KeyError> {
+    let der = super::profile::sign_request(key).map_err(|_| super::key::KeyError::Signing)?;
+    Ok(pem::encode("CERTIFICATE REQUEST", &der))
+}
+
 #[derive(Clone, Copy)]
 enum KeyKind {
     Rsa,

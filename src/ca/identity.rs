@@ -36,6 +36,11 @@ impl WorkloadNames {
         }
     }
 
+    /// A SPIFFE ID alone.
+    pub fn of(id: SpiffeId) -> Self {
+        Self { id, dns: Vec::new() }
+    }
+
     pub fn id(&self) -> &SpiffeId {
         &self.id
     }

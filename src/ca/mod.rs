@@ -9,15 +9,21 @@
 //! Private keys never appear in logs, errors or `Debug`.
 
 pub mod accounts;
+pub mod authn;
 pub mod authority;
 pub mod bundle;
 pub mod certificate;
+pub mod controller;
 pub mod csr;
 pub mod distribution;
 pub mod identity;
 pub mod key;
+pub mod metrics;
 pub mod pem;
 pub mod plugged;
 mod profile;
+pub mod proto;
 pub mod roots;
+pub mod server;
+pub mod service;
 pub mod store;

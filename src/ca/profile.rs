@@ -19,6 +19,7 @@ use x509_cert::ext::pkix::{
 };
 use x509_cert::ext::{AsExtension, Extension};
 use x509_cert::name::Name;
+use x509_cert::request::{CertReq, CertReqInfo};
 use x509_cert::serial_number::SerialNumber;
 use x509_cert::spki::{AlgorithmIdentifierOwned, SubjectPublicKeyInfoOwned};
 use x509_cert::time::{Time, Validity};
@@ -122,6 +123,20 @@ pub fn sign_root(root: &Root<'_>, key: &PrivateKey) -> Result<Signed, ProfileErr
     sign(subject, &public_key_info, (root.not_before, root.not_after), extensions, &signer)
 }
 
+/// Signs a PKCS#10 request with an empty subject and no attributes (RFC 2986).
+pub fn sign_request(key: &PrivateKey) -> Result<Vec<u8>, ProfileError> {
+    let encoding = |_| ProfileError::Encoding("request");
+    let info = CertReqInfo {
+        version: x509_cert::request::Version::V1,
+        subject: Name::default(),
+        public_key: SubjectPublicKeyInfoOwned::from_der(&key.public_key_info()).map_err(encoding)?,
+        attributes: Default::default(),
+    };
+    let signed = key.sign(&info.to_der().map_err(encoding)?)?;
+    let signature = BitString::from_bytes(&signed).map_err(encoding)?;
+    CertReq { info, algorithm: algorithm(key), signature }.to_der().map_err(encoding)
+}
+
 /// DER of a name with one component, `O=organization`.
 pub fn organization_name(organization: &str) -> Result<Vec<u8>, ProfileError> {
     let encoding = |_| ProfileError::Encoding("organization");
@@ -141,8 +156,7 @@ fn sign(
     signer: &Signer<'_>,
 ) -> Result<Signed, ProfileError> {
     let serial_bytes = random_serial()?;
-    let (oid, null_parameters) = signer.key.signature_algorithm();
-    let signature = AlgorithmIdentifierOwned { oid, parameters: null_parameters.then(der::Any::null) };
+    let signature = algorithm(signer.key);
     let tbs_certificate = TbsCertificate {
         version: Version::V3,
         serial_number: SerialNumber::new(&serial_bytes)
@@ -167,6 +181,11 @@ fn sign(
     .to_der()
     .map_err(certificate)?;
     Ok(Signed { der: CertificateDer::from(der), serial: hex(&serial_bytes) })
+}
+
+fn algorithm(key: &PrivateKey) -> AlgorithmIdentifierOwned {
+    let (oid, null_parameters) = key.signature_algorithm();
+    AlgorithmIdentifierOwned { oid, parameters: null_parameters.then(der::Any::null) }
 }
 
 /// Random, positive, below 2^127 and never zero (RFC 5280 section 4.1.2.2).

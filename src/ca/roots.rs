@@ -7,6 +7,7 @@
 mod material;
 pub mod rollover;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use time::OffsetDateTime;
@@ -76,7 +77,7 @@ pub enum RootError {
 /// A root that signs, with the Secret it came from.
 #[derive(Debug)]
 pub struct SelfSigned {
-    pub authority: Authority,
+    pub authority: Arc<Authority>,
     pub rollover: RolloverState,
     pub material: Material,
 }

@@ -12,6 +12,7 @@ mod verify;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -172,11 +173,11 @@ impl Context {
     }
 
     /// The authority that signs: the plugged-in one if a folder is named, else the self-signed root.
-    async fn authority(&self) -> anyhow::Result<Authority> {
+    async fn authority(&self) -> anyhow::Result<Arc<Authority>> {
         match &self.ca_dir {
             None => Ok(roots::load(&self.store, &self.root, now()).await?.authority),
             Some(directory) => match Plugged::load(directory, now())? {
-                Some((_, authority)) => Ok(authority),
+                Some((_, authority)) => Ok(Arc::new(authority)),
                 None => anyhow::bail!("{}: no plugged-in CA found", directory.display()),
             },
         }

@@ -1,5 +1,7 @@
 //! The Secret `istio-ca-secret` as typed material, and the edits that rotation makes to it.
 
+use std::sync::Arc;
+
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
@@ -76,7 +78,7 @@ impl Material {
         }
         let authority =
             Authority::new(self.certificate.clone(), key, Vec::new(), roots, None, now).map_err(refused)?;
-        Ok(SelfSigned { authority, rollover: self.rollover.clone(), material: self })
+        Ok(SelfSigned { authority: Arc::new(authority), rollover: self.rollover.clone(), material: self })
     }
 
     /// Makes `root` the signing one, with `key` if it is another than before. Roots that have ended leave the

@@ -74,7 +74,8 @@ pub async fn init(context: &Context, output: Output) -> anyhow::Result<ExitCode>
 
 pub async fn show(context: &Context, args: ShowArgs, output: Output) -> anyhow::Result<ExitCode> {
     if context.ca_dir.is_some() {
-        return print(context, output, &context.authority().await?, None, Vec::new());
+        let authority = context.authority().await?;
+        return print(context, output, &authority, None, Vec::new());
     }
     let root = context.self_signed().await?;
     let waiting = reach(context, args.settle.duration).await?;
