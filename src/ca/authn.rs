@@ -117,7 +117,9 @@ impl Authenticators {
 
     /// A caller with a certificate may have a new one for the same identity, and no other.
     fn by_certificate(&self, certificate: &Certificate, now: OffsetDateTime) -> Result<Caller, AuthnError> {
-        let [uri] = certificate.uris.as_slice() else { return Err(AuthnError::Names(certificate.uris.len())) };
+        let [uri] = certificate.uris.as_slice() else {
+            return Err(AuthnError::Names(certificate.uris.len()));
+        };
         let id = SpiffeId::parse(uri).map_err(AuthnError::Identity)?;
         if id.trust_domain() != self.trust_domain {
             return Err(AuthnError::TrustDomain(id.trust_domain().to_owned()));

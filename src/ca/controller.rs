@@ -109,9 +109,9 @@ impl<S: Store> Controller<S> {
 
     async fn follow_root(&mut self, now: OffsetDateTime) {
         let changed = match &mut self.source {
-            Source::SelfSigned(current) => {
-                follow_self_signed(&self.store, &self.options.root, current, now).await.map_err(StartError::Root)
-            }
+            Source::SelfSigned(current) => follow_self_signed(&self.store, &self.options.root, current, now)
+                .await
+                .map_err(StartError::Root),
             Source::Plugged(plugged) => plugged
                 .reload(&self.authority.load(), now)
                 .map(|next| next.map(Arc::new))
@@ -123,7 +123,9 @@ impl<S: Store> Controller<S> {
                 tracing::info!(serial = authority.signer().serial, "another certificate signs now");
                 self.authority.store(authority);
             }
-            Err(error) => tracing::error!(%error, "the CA could not be renewed or reloaded; the present one stays"),
+            Err(error) => {
+                tracing::error!(%error, "the CA could not be renewed or reloaded; the present one stays")
+            }
         }
     }
 

@@ -46,7 +46,11 @@ impl Metrics {
         let server = registry.sub_registry_with_prefix("citadel_server");
         let mut add = |name: &str, help: &str, metric: &Number| server.register(name, help, metric.clone());
         add("csr_count", "Signing requests received", &self.csr_count);
-        add("authentication_failure_count", "Callers that were not authenticated", &self.authentication_failures);
+        add(
+            "authentication_failure_count",
+            "Callers that were not authenticated",
+            &self.authentication_failures,
+        );
         add("csr_parsing_err_count", "Signing requests that do not parse", &self.csr_parsing_errors);
         add("id_extraction_err_count", "Callers without a usable identity", &self.id_extraction_errors);
         add("success_cert_issuance_count", "Certificates issued", &self.issued);

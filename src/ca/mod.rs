@@ -16,6 +16,8 @@ pub mod certificate;
 pub mod controller;
 pub mod csr;
 pub mod distribution;
+#[cfg(test)]
+mod fixtures;
 pub mod identity;
 pub mod key;
 pub mod metrics;

@@ -40,7 +40,11 @@ pub struct Endpoint {
 
 impl Endpoint {
     /// Issues the first certificate, for `hosts` (DNS names and addresses).
-    pub fn new(hosts: &[String], authority: Arc<Authority>, now: OffsetDateTime) -> Result<Self, EndpointError> {
+    pub fn new(
+        hosts: &[String],
+        authority: Arc<Authority>,
+        now: OffsetDateTime,
+    ) -> Result<Self, EndpointError> {
         let name = |host: &String| match host.parse::<IpAddr>() {
             Ok(address) => SubjectName::Ip(address),
             Err(_) => SubjectName::Dns(host.clone()),
@@ -57,7 +61,11 @@ impl Endpoint {
 
     /// Makes a new certificate if that is due or `authority` is another than before; says whether it did. On an
     /// error the old one stays in use.
-    pub fn refresh(&mut self, authority: &Arc<Authority>, now: OffsetDateTime) -> Result<bool, EndpointError> {
+    pub fn refresh(
+        &mut self,
+        authority: &Arc<Authority>,
+        now: OffsetDateTime,
+    ) -> Result<bool, EndpointError> {
         if Arc::ptr_eq(authority, &self.made_for) && now < self.renew_at {
             return Ok(false);
         }

@@ -21,7 +21,9 @@ use super::certificate::Certificate;
 use super::csr::{MAX_CSR_BYTES, PublicKey};
 use super::identity::WorkloadNames;
 use super::metrics::Metrics;
-use super::proto::istio_certificate_service_server::{IstioCertificateService, IstioCertificateServiceServer};
+use super::proto::istio_certificate_service_server::{
+    IstioCertificateService, IstioCertificateServiceServer,
+};
 use super::proto::{IstioCertificateRequest, IstioCertificateResponse};
 use crate::tls::ca_server::PeerCertificate;
 use crate::tls::spiffe::SpiffeId;
@@ -121,7 +123,11 @@ impl CertificateService {
     }
 
     /// Whom the certificate is for: the caller, or the workload it may impersonate.
-    fn subject(&self, caller: &Caller, request: &Request<IstioCertificateRequest>) -> Result<SpiffeId, Failure> {
+    fn subject(
+        &self,
+        caller: &Caller,
+        request: &Request<IstioCertificateRequest>,
+    ) -> Result<SpiffeId, Failure> {
         let Some(requested) = impersonated(request.get_ref()) else { return Ok(caller.id.clone()) };
         let cluster = header(request, "clusterid").unwrap_or_default();
         self.impersonation.load().authorize(caller, requested, cluster).map_err(|error| {

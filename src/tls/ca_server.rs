@@ -54,12 +54,13 @@ pub fn config<'a>(
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut store = RootCertStore::empty();
     store.add_parsable_certificates(roots.into_iter().cloned());
-    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(store), Arc::<CryptoProvider>::clone(&provider))
-        .with_crls(revocations)
-        // The list of a plugged-in CA speaks of what its issuer signed, not of our leaves.
-        .allow_unknown_revocation_status()
-        .allow_unauthenticated()
-        .build()?;
+    let verifier =
+        WebPkiClientVerifier::builder_with_provider(Arc::new(store), Arc::<CryptoProvider>::clone(&provider))
+            .with_crls(revocations)
+            // The list of a plugged-in CA speaks of what its issuer signed, not of our leaves.
+            .allow_unknown_revocation_status()
+            .allow_unauthenticated()
+            .build()?;
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(CaServerError::Certificate)?
@@ -98,7 +99,8 @@ pub async fn serve<S, B>(
         match accepted {
             Ok((stream, _)) => {
                 let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
-                let (acceptor, service, stop) = (TlsAcceptor::from(config.load_full()), service.clone(), stop.clone());
+                let (acceptor, service, stop) =
+                    (TlsAcceptor::from(config.load_full()), service.clone(), stop.clone());
                 connections.spawn(async move {
                     if let Err(error) = connection(stream, acceptor, service, stop).await {
                         tracing::debug!(%error, "CSR connection ended");

@@ -109,8 +109,11 @@ async fn carry_out<S: Store>(
         (Action::UpdateRoots | Action::Issue(_), _) => {
             let secret = issue(name, account, existing, authority, options, now)?;
             match store.write_secret(&secret).await {
-                // Someone else was faster; the next pass looks at what they made.
-                Err(StoreError::AlreadyExists(_)) => Ok(()),
+                Err(StoreError::AlreadyExists(name)) => match store.secret(&name).await? {
+                    Some(other) if other.kind != SECRET_TYPE => Err(AccountError::Foreign(name)),
+                    // Someone else was faster; the next pass looks at what they made.
+                    _ => Ok(()),
+                },
                 other => Ok(other?),
             }
         }

@@ -86,7 +86,8 @@ fn request(args: &CsrArgs, key: &PrivateKey) -> anyhow::Result<tonic::Request<Is
         IstioCertificateRequest { csr: csr::create(key)?, validity_duration: seconds, metadata: None };
     let mut request = tonic::Request::new(message);
     if let Some(path) = &args.token {
-        let token = String::from_utf8(read(path)?).with_context(|| format!("{}: not text", path.display()))?;
+        let token =
+            String::from_utf8(read(path)?).with_context(|| format!("{}: not text", path.display()))?;
         let header = format!("Bearer {}", token.trim()).parse().context("the token has odd characters")?;
         request.metadata_mut().insert("authorization", header);
     }

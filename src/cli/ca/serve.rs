@@ -31,7 +31,12 @@ pub struct ServeArgs {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8060")]
     grpc_address: String,
     /// DNS names and addresses in the service's certificate.
-    #[arg(long, value_delimiter = ',', value_name = "NAMES", default_value = "istio-ca,istio-citadel,localhost,127.0.0.1")]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "NAMES",
+        default_value = "istio-ca,istio-citadel,localhost,127.0.0.1"
+    )]
     grpc_host_identities: Vec<String>,
     /// `iss` of the tokens that are accepted.
     #[arg(long, value_name = "ISSUER", requires = "jwks")]
@@ -83,14 +88,16 @@ pub async fn serve(context: Context, args: ServeArgs) -> anyhow::Result<ExitCode
 
     let ttl = TtlPolicy { default: args.workload_cert_ttl, max: args.max_workload_cert_ttl };
     let limits = Limits::default();
-    let service = CertificateService::new(authority.clone(), tokens.authenticators()?, ttl, limits, metrics, now);
+    let service =
+        CertificateService::new(authority.clone(), tokens.authenticators()?, ttl, limits, metrics, now);
     let trusted = Impersonation::parse_trusted(&args.trusted_node_accounts).map_err(anyhow::Error::msg)?;
     service.set_impersonation(Impersonation { trusted, ..Impersonation::default() });
     let service = Arc::new(service);
 
     let mut endpoint = Endpoint::new(&args.grpc_host_identities, authority.load_full(), now())?;
-    let listener =
-        TcpListener::bind(&args.grpc_address).await.with_context(|| format!("binding {}", args.grpc_address))?;
+    let listener = TcpListener::bind(&args.grpc_address)
+        .await
+        .with_context(|| format!("binding {}", args.grpc_address))?;
     let address = listener.local_addr()?;
     let (stop, stopped) = watch::channel(false);
     let server = tokio::spawn(ca_server::serve(
