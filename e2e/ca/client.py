@@ -1,6 +1,7 @@
 """A client of the CSR service in another language: stubs generated from the .proto, keys and tokens made here.
 
   client.py issuer DIR             writes DIR/issuer.pem and DIR/jwks.json
+  client.py token DIR              prints a token for shop/web
   client.py run DIR ADDRESS ROOTS  plays the scenarios and prints one JSON object with what came back
 """
 
@@ -62,6 +63,14 @@ def request(key, san="spiffe://cluster.local/ns/evil/sa/admin"):
     return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode()
 
 
+def tampered(key):
+    """A good request with one bit of its signature changed."""
+    der = bytearray(x509.load_pem_x509_csr(request(key).encode()).public_bytes(serialization.Encoding.DER))
+    der[-1] ^= 1
+    body = base64.encodebytes(bytes(der)).decode()
+    return f"-----BEGIN CERTIFICATE REQUEST-----\n{body}-----END CERTIFICATE REQUEST-----\n"
+
+
 def describe(chain, key):
     leaf = x509.load_pem_x509_certificate(chain[0].encode())
     san = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName)
@@ -119,7 +128,6 @@ def run(folder, address, roots):
     csr = request(key)
     chain = client.call(csr, good)
     renewing = (("".join(chain[:-1])).encode(), pem(key))
-    tampered = request(rsa_key).replace(request(rsa_key).splitlines()[2], request(key).splitlines()[2], 1)
     return {
         "token": describe(chain, key),
         "rsa": describe(client.call(request(rsa_key), good), rsa_key),
@@ -136,7 +144,7 @@ def run(folder, address, roots):
         "too_long": client.refusal(csr, good, seconds=90 * 86400 + 1),
         "longest": describe(client.call(csr, good, seconds=90 * 86400), key),
         "garbage_csr": client.refusal("not a request", good),
-        "tampered_csr": client.refusal(tampered, good),
+        "tampered_csr": client.refusal(tampered(key), good),
         "weak_csr": client.refusal(request(rsa.generate_private_key(65537, 1024)), good),
         "huge_csr": client.refusal("x" * 20000, good),
     }
@@ -146,5 +154,7 @@ if __name__ == "__main__":
     folder = pathlib.Path(sys.argv[2])
     if sys.argv[1] == "issuer":
         issuer(folder)
+    elif sys.argv[1] == "token":
+        print(token(folder))
     else:
         print(json.dumps(run(folder, sys.argv[3], sys.argv[4])))

@@ -1,0 +1,3 @@
+//! Tests of the real binary, one module per area.
+
+mod ca;
