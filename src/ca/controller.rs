@@ -12,11 +12,11 @@ use time::OffsetDateTime;
 
 use super::accounts::{self, AccountOptions, Reconciled};
 use super::authority::Authority;
-use super::distribution::{self, MapNames};
+use super::distribution::{self, Distributed, MapNames};
 use super::metrics::Metrics;
 use super::plugged::{Plugged, PluggedError};
 use super::roots::{self, Checked, RootError, RootOptions, SelfSigned};
-use super::store::{Store, StoreError};
+use super::store::{Revision, Store, StoreError};
 
 /// How long a start waits for a store that does not answer.
 const START_DEADLINE: Duration = Duration::from_secs(20 * 60);
@@ -51,6 +51,15 @@ pub struct Controller<S> {
     source: Source,
     authority: Arc<ArcSwap<Authority>>,
     metrics: Metrics,
+    settled: Option<Settled>,
+}
+
+/// The state in which the last turn found nothing left to do.
+struct Settled {
+    revision: Revision,
+    authority: Arc<Authority>,
+    /// When the first Secret is due.
+    until: Option<OffsetDateTime>,
 }
 
 enum Source {
@@ -85,7 +94,14 @@ impl<S: Store> Controller<S> {
             }
         };
         metrics.set_expiry(&authority, clock());
-        Ok(Self { store, options, source, authority: Arc::new(ArcSwap::new(authority)), metrics })
+        Ok(Self {
+            store,
+            options,
+            source,
+            authority: Arc::new(ArcSwap::new(authority)),
+            metrics,
+            settled: None,
+        })
     }
 
     /// The authority in use, swapped when it changes.
@@ -99,12 +115,34 @@ impl<S: Store> Controller<S> {
         let authority = self.authority.load_full();
         self.metrics.set_expiry(&authority, now);
         warn_of_end(&authority, now);
-        if let Err(error) = self.distribute(&authority).await {
-            tracing::warn!(%error, "the roots could not be distributed");
+        if let Err(error) = self.spread(authority, now).await {
+            tracing::warn!(%error, "ConfigMaps and Secrets could not be looked at");
         }
-        if let Err(error) = self.reconcile(&authority, now).await {
-            tracing::warn!(%error, "the accounts could not be read");
+    }
+
+    /// Whether nothing has changed since the last turn that found nothing to do, and nothing is due.
+    fn is_settled(&self, revision: &Revision, authority: &Arc<Authority>, now: OffsetDateTime) -> bool {
+        self.settled.as_ref().is_some_and(|settled| {
+            settled.revision == *revision
+                && Arc::ptr_eq(&settled.authority, authority)
+                && settled.until.is_none_or(|until| now < until)
+        })
+    }
+
+    /// Brings ConfigMaps and Secrets up to date. The revision is taken first: what changes while they are looked
+    /// at is looked at again in the next turn.
+    async fn spread(&mut self, authority: Arc<Authority>, now: OffsetDateTime) -> Result<(), StoreError> {
+        let revision = self.store.revision().await?;
+        if self.is_settled(&revision, &authority, now) {
+            return Ok(());
         }
+        self.settled = None;
+        let maps_are_settled = self.distribute(&authority).await?;
+        let accounts = self.reconcile(&authority, now).await?;
+        if maps_are_settled && accounts.changed_nothing() {
+            self.settled = Some(Settled { revision, authority, until: accounts.next });
+        }
+        Ok(())
     }
 
     async fn follow_root(&mut self, now: OffsetDateTime) {
@@ -129,21 +167,22 @@ impl<S: Store> Controller<S> {
         }
     }
 
-    async fn distribute(&self, authority: &Authority) -> Result<(), StoreError> {
+    /// Says whether there was nothing to write.
+    async fn distribute(&self, authority: &Authority) -> Result<bool, StoreError> {
         let namespace = &self.options.root.storage_namespace;
         let done = distribution::distribute(&self.store, authority, namespace, &self.options.maps).await?;
-        for (name, error) in done.failed {
+        for (name, error) in &done.failed {
             tracing::warn!(config_map = %name, %error, "the roots could not be written");
         }
-        Ok(())
+        Ok(done == Distributed::default())
     }
 
-    async fn reconcile(&self, authority: &Authority, now: OffsetDateTime) -> Result<(), StoreError> {
-        let Some(options) = &self.options.accounts else { return Ok(()) };
+    async fn reconcile(&self, authority: &Authority, now: OffsetDateTime) -> Result<Reconciled, StoreError> {
+        let Some(options) = &self.options.accounts else { return Ok(Reconciled::default()) };
         let done = accounts::reconcile_all(&self.store, authority, options, now).await?;
         self.metrics.count_accounts(&done);
         log(&done);
-        Ok(())
+        Ok(done)
     }
 }
 

@@ -4,6 +4,7 @@
 //! comes from authentication. [`PublicKey::from_csr`] is total: any bytes give a key or a reason.
 
 use aws_lc_rs::signature as aws;
+use x509_parser::asn1_rs::BitString;
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::prelude::FromDer;
 use x509_parser::public_key::PublicKey as ParsedKey;
@@ -60,6 +61,11 @@ impl PublicKey {
             return Err(CsrError::Malformed);
         }
         let info = &request.certification_request_info;
+        // The parser lets a bit string end within a byte; keys and signatures never do.
+        let whole = |bits: &BitString<'_>| bits.unused_bits == 0;
+        if !whole(&request.signature_value) || !whole(&info.subject_pki.subject_public_key) {
+            return Err(CsrError::Malformed);
+        }
         let kind = KeyKind::of(&info.subject_pki)?;
         let algorithm = kind.verification(&request.signature_algorithm.algorithm.to_id_string())?;
         aws::UnparsedPublicKey::new(algorithm, &*info.subject_pki.subject_public_key.data)

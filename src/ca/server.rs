@@ -91,3 +91,6 @@ fn make(
     let config = ca_server::config(chain, key, roots, authority.revocations().cloned())?;
     Ok((config, renew_at))
 }
+
+#[cfg(test)]
+mod tests;

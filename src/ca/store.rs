@@ -82,6 +82,10 @@ impl fmt::Debug for SecretBytes {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version(pub String);
 
+/// Changes whenever any object of a store may have changed; equal revisions mean that nothing did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Revision(pub String);
+
 /// A Secret with all that has to survive a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Secret {
@@ -145,6 +149,9 @@ pub struct Namespace {
 
 /// Where the CA keeps its objects.
 pub trait Store: Send + Sync {
+    /// What all objects amount to. Far cheaper than reading them: it is asked for at every turn.
+    fn revision(&self) -> impl Future<Output = Result<Revision, StoreError>> + Send;
+
     /// The Secret, or `None` only if it certainly does not exist.
     fn secret(&self, name: &ObjectName) -> impl Future<Output = Result<Option<Secret>, StoreError>> + Send;
 

@@ -2,8 +2,10 @@
 
 use std::io;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::RootCertStore;
@@ -57,6 +59,23 @@ pub async fn connect<'a>(
     // Ends by itself once every sender is dropped; a failure shows in the calls.
     tokio::spawn(connection);
     Ok(sender)
+}
+
+/// A connection as the generated client wants it.
+pub struct GrpcService(pub Sender);
+
+impl tonic::codegen::Service<http::Request<tonic::body::Body>> for GrpcService {
+    type Response = http::Response<hyper::body::Incoming>;
+    type Error = hyper::Error;
+    type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.0.poll_ready(context)
+    }
+
+    fn call(&mut self, request: http::Request<tonic::body::Body>) -> Self::Future {
+        Box::pin(self.0.send_request(request))
+    }
 }
 
 fn config<'a>(

@@ -143,6 +143,11 @@ fn issue(
 }
 
 impl Reconciled {
+    /// Whether everything was as it should be.
+    pub fn changed_nothing(&self) -> bool {
+        self.created + self.refreshed + self.roots_updated + self.deleted + self.failed.len() == 0
+    }
+
     fn add(&mut self, name: ObjectName, action: Action, outcome: Result<(), AccountError>) {
         match (action, outcome) {
             (_, Err(error)) => self.failed.push((name, error)),

@@ -1,6 +1,7 @@
 use super::*;
 use crate::ca::fixtures::{HOUR, Made, NOW, account, ca_params, hours, namespace};
 use crate::ca::roots::SECRET_NAME;
+use crate::ca::store::directory::Directory;
 use crate::ca::store::memory::Memory;
 use crate::ca::store::{Account, ConfigMap, Namespace, Secret};
 use crate::store::objects::ObjectName;
@@ -10,6 +11,9 @@ use crate::store::objects::ObjectName;
 struct Shared(Arc<Memory>);
 
 impl Store for Shared {
+    async fn revision(&self) -> Result<Revision, StoreError> {
+        self.0.revision().await
+    }
     async fn secret(&self, name: &ObjectName) -> Result<Option<Secret>, StoreError> {
         self.0.secret(name).await
     }
@@ -119,4 +123,37 @@ async fn an_incomplete_plugged_in_ca_stops_the_start_and_makes_no_root() {
     let error = started.err().unwrap().to_string();
     assert!(error.contains("ca-cert.pem, root-cert.pem, cert-chain.pem"), "{error}");
     assert!(store.0.contents().secrets.is_empty());
+}
+
+#[tokio::test]
+async fn a_turn_with_nothing_to_do_settles_until_something_changes_or_is_due() {
+    let folder = tempfile::tempdir().unwrap();
+    let manifests = folder.path().join("manifests");
+    std::fs::create_dir(&manifests).unwrap();
+    let write = |name: &str| {
+        let text = format!("kind: ServiceAccount\nmetadata: {{name: {name}, namespace: shop}}\n");
+        std::fs::write(manifests.join(format!("{name}.yaml")), text).unwrap();
+    };
+    write("web");
+    let store = Directory::new(folder.path().join("state"), vec![manifests.clone()]);
+    let options = Options { root: RootOptions::default(), ..options() };
+    let started = Controller::start(store.clone(), options, None, Metrics::default(), || NOW).await;
+    let mut controller = started.unwrap();
+    let settled = async |controller: &Controller<Directory>, now| {
+        let revision = store.revision().await.unwrap();
+        controller.is_settled(&revision, &controller.authority.load(), now)
+    };
+    controller.turn(NOW).await;
+    assert!(!settled(&controller, NOW).await, "it wrote, so it looks once more");
+    controller.turn(NOW).await;
+    assert!(settled(&controller, NOW).await);
+    assert!(!settled(&controller, NOW + time::Duration::days(46)).await, "a Secret is due");
+    write("db");
+    assert!(!settled(&controller, NOW).await);
+    controller.turn(NOW).await;
+    controller.turn(NOW).await;
+    assert!(settled(&controller, NOW).await);
+    roots::rotate(&store, &RootOptions::default(), NOW).await.unwrap();
+    controller.turn(NOW).await;
+    assert!(!settled(&controller, NOW).await, "another root");
 }

@@ -31,7 +31,7 @@ pub enum RolloverState {
     /// No replacement is under way.
     Steady,
     /// Peers are being told to trust the next root; the old key signs.
-    Trust { since: OffsetDateTime, next: Certificate },
+    Trust { since: OffsetDateTime, next: Box<Certificate> },
     /// The new key signs; the old root is still trusted.
     Sign { since: OffsetDateTime },
 }
@@ -143,7 +143,7 @@ fn rollover_state(secret: &Secret) -> Result<RolloverState, MaterialError> {
     };
     match secret.annotations.get(PHASE).map(String::as_str) {
         None => Ok(RolloverState::Steady),
-        Some("trust") => Ok(RolloverState::Trust { since: since()?, next: next_of(secret)?.0 }),
+        Some("trust") => Ok(RolloverState::Trust { since: since()?, next: Box::new(next_of(secret)?.0) }),
         Some("sign") => Ok(RolloverState::Sign { since: since()? }),
         Some(_) => Err(MaterialError::Rollover(PHASE)),
     }

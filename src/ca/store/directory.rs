@@ -13,14 +13,14 @@ mod documents;
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use aws_lc_rs::digest::{SHA256, digest};
+use aws_lc_rs::digest::{Context, SHA256, digest};
 use zeroize::Zeroizing;
 
-use super::{Account, ConfigMap, Namespace, Secret, Store, StoreError, Version};
+use super::{Account, ConfigMap, Namespace, Revision, Secret, Store, StoreError, Version};
 use crate::ca::certificate::hex;
 use crate::store::objects::ObjectName;
 
@@ -110,6 +110,23 @@ impl Directory {
 }
 
 impl Store for Directory {
+    /// A hash over names, inodes, sizes and times of all files. What we write ourselves gets a new inode each time.
+    async fn revision(&self) -> Result<Revision, StoreError> {
+        let mut hash = Context::new(&SHA256);
+        for kind in [Kind::Secret, Kind::ConfigMap] {
+            for namespace in list(&self.state.join(kind.folder()))? {
+                list(&namespace)?
+                    .iter()
+                    .filter(|path| is_object_file(path))
+                    .for_each(|path| stamp(path, &mut hash));
+            }
+        }
+        for folder in &self.manifests {
+            list(folder)?.iter().filter(|path| is_manifest(path)).for_each(|path| stamp(path, &mut hash));
+        }
+        Ok(Revision(hex(hash.finish().as_ref())))
+    }
+
     async fn secret(&self, name: &ObjectName) -> Result<Option<Secret>, StoreError> {
         let path = self.path(Kind::Secret, name)?;
         let Some(bytes) = read(&path)? else { return Ok(None) };
@@ -241,6 +258,18 @@ fn list(folder: &Path) -> Result<Vec<PathBuf>, StoreError> {
     }
     paths.sort();
     Ok(paths)
+}
+
+/// Adds what changes with a file to `hash`; one that vanishes meanwhile adds nothing, which is a change as well.
+fn stamp(path: &Path, hash: &mut Context) {
+    let Ok(found) = fs::metadata(path) else { return };
+    hash.update(path.as_os_str().as_encoded_bytes());
+    for number in [found.ino(), found.size()] {
+        hash.update(&number.to_le_bytes());
+    }
+    for number in [found.mtime(), found.mtime_nsec(), found.ctime(), found.ctime_nsec()] {
+        hash.update(&number.to_le_bytes());
+    }
 }
 
 fn read(path: &Path) -> Result<Option<Zeroizing<Vec<u8>>>, StoreError> {

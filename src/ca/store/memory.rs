@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{Account, ConfigMap, Namespace, Secret, Store, StoreError, Version};
+use super::{Account, ConfigMap, Namespace, Revision, Secret, Store, StoreError, Version};
 use crate::store::objects::ObjectName;
 
 /// Everything in it, free to be looked at and changed by a test.
@@ -68,6 +68,13 @@ impl Memory {
 }
 
 impl Store for Memory {
+    /// Another one each time: tests change the contents behind the store's back.
+    async fn revision(&self) -> Result<Revision, StoreError> {
+        let mut contents = self.readable()?;
+        contents.next_version += 1;
+        Ok(Revision(contents.next_version.to_string()))
+    }
+
     async fn secret(&self, name: &ObjectName) -> Result<Option<Secret>, StoreError> {
         Ok(self.readable()?.secrets.get(name).cloned())
     }

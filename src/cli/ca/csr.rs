@@ -61,7 +61,7 @@ pub async fn csr(context: &Context, args: CsrArgs, output: Output) -> anyhow::Re
     let sender =
         ca_client::connect(&args.address, args.server_name.as_deref(), anchors, identity(&args)?).await?;
     let origin = format!("https://{}", args.address).parse()?;
-    let mut client = IstioCertificateServiceClient::with_origin(sender::Service(sender), origin);
+    let mut client = IstioCertificateServiceClient::with_origin(ca_client::GrpcService(sender), origin);
     let answer = client.create_certificate(request).await.map_err(|status| {
         anyhow::anyhow!("the service refused: {} ({:?})", status.message(), status.code())
     })?;
@@ -102,30 +102,4 @@ fn identity(args: &CsrArgs) -> anyhow::Result<Option<Identity>> {
     let key = PrivateKey::from_pem(&read(key)?).with_context(|| key.display().to_string())?;
     let key = key.to_der().context("the key has no DER form")?;
     Ok(Some((chain.iter().map(|link| link.der().clone()).collect(), key)))
-}
-
-/// The connection as the generated client wants it.
-mod sender {
-    use std::task::{Context, Poll};
-
-    use futures_util::future::BoxFuture;
-    use tonic::body::Body;
-
-    use crate::tls::ca_client::Sender;
-
-    pub struct Service(pub Sender);
-
-    impl tonic::codegen::Service<http::Request<Body>> for Service {
-        type Response = http::Response<hyper::body::Incoming>;
-        type Error = hyper::Error;
-        type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
-
-        fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-            self.0.poll_ready(context)
-        }
-
-        fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-            Box::pin(self.0.send_request(request))
-        }
-    }
 }

@@ -118,3 +118,24 @@ async fn rotation_works_on_files() {
     assert_ne!(old.authority.signer().serial, new.authority.signer().serial);
     assert_eq!(new.authority.roots().len(), 2);
 }
+
+#[tokio::test]
+async fn the_revision_changes_with_every_change_and_with_nothing_else() {
+    let (folder, store) = store();
+    let mut seen = vec![store.revision().await.unwrap()];
+    let mut expect_change = async || {
+        let now = store.revision().await.unwrap();
+        assert!(!seen.contains(&now));
+        assert_eq!(store.revision().await.unwrap(), now);
+        seen.push(now);
+    };
+    store.write_secret(&secret("one")).await.unwrap();
+    expect_change().await;
+    let read = store.secret(&secret("").name).await.unwrap().unwrap();
+    store.write_secret(&read).await.unwrap();
+    expect_change().await;
+    fs::write(folder.path().join("manifests/a.yaml"), "kind: Namespace\nmetadata: {name: a}\n").unwrap();
+    expect_change().await;
+    store.delete_secret(&read.name).await.unwrap();
+    expect_change().await;
+}
