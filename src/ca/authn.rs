@@ -80,6 +80,21 @@ pub enum AuthnError {
     All(Vec<AuthnError>),
 }
 
+impl AuthnError {
+    /// Whether a credential was genuine but did not say who its owner is.
+    pub fn is_about_identity(&self) -> bool {
+        match self {
+            Self::Names(_)
+            | Self::Identity(_)
+            | Self::TrustDomain(_)
+            | Self::Jwt(JwtError::NotServiceAccount | JwtError::Identity(_))
+            | Self::Review(ReviewError::NotServiceAccount | ReviewError::Identity(_)) => true,
+            Self::All(errors) => errors.iter().any(Self::is_about_identity),
+            _ => false,
+        }
+    }
+}
+
 /// The configured authenticators.
 pub struct Authenticators {
     pub trust_domain: String,

@@ -118,6 +118,9 @@ impl CertificateService {
         let caller = self.authenticators.load_full().authenticate(credentials, now).await;
         caller.map_err(|error| {
             self.metrics.authentication_failures.inc();
+            if error.is_about_identity() {
+                self.metrics.id_extraction_errors.inc();
+            }
             Failure::Unauthenticated(error.to_string())
         })
     }

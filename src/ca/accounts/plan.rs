@@ -114,12 +114,13 @@ fn change(
     }
     let due = due_at(&leaf, name, options);
     // Where the signing certificate ends first, a new certificate would end no later than this one.
-    if now >= due && authority.end_of_life() > leaf.not_after {
+    let renewable = authority.end_of_life() > leaf.not_after;
+    if renewable && now >= due {
         return Action::Issue(IssueReason::Due);
     }
     let roots = RootBundle::from_pem(existing.bytes(ROOT_CERT)).unwrap_or_default();
     match roots.same_as(authority.roots()) {
-        true => Action::Keep { until: Some(due.max(now)) },
+        true => Action::Keep { until: renewable.then_some(due) },
         false => Action::UpdateRoots,
     }
 }

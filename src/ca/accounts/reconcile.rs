@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use futures_util::stream::{self, StreamExt};
 use time::OffsetDateTime;
 
 use super::{
@@ -15,6 +16,9 @@ use crate::ca::key::{KeyError, PrivateKey};
 use crate::ca::store::{Account, Namespace, Secret, Store, StoreError};
 use crate::store::objects::ObjectName;
 use crate::tls::spiffe::{SpiffeError, SpiffeId};
+
+/// Writes under way at once. A store takes milliseconds for one, a fleet has thousands.
+const WRITES_AT_ONCE: usize = 64;
 
 /// Why the Secret of one account is not as it should be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -58,13 +62,17 @@ pub async fn reconcile_all<S: Store>(
     let secrets = by_name(store.secrets(SECRET_TYPE).await?, |secret| secret.name.clone());
     let names: BTreeSet<ObjectName> =
         accounts.keys().cloned().chain(secrets.keys().filter_map(account_name)).collect();
-    let mut done = Reconciled::default();
-    for name in names {
+    let one = async |name: ObjectName| {
         let namespace = namespaces.get(&*name.namespace);
         let existing = secrets.get(&secret_name(&name));
         let account = accounts.get(&name);
         let action = plan(&name, account, namespace, existing, authority, options, now);
         let outcome = carry_out(store, &name, account, existing, &action, authority, options, now).await;
+        (name, action, outcome)
+    };
+    let mut outcomes = stream::iter(names).map(one).buffer_unordered(WRITES_AT_ONCE);
+    let mut done = Reconciled::default();
+    while let Some((name, action, outcome)) = outcomes.next().await {
         done.add(name, action, outcome);
     }
     Ok(done)

@@ -107,6 +107,22 @@ async fn callers_without_proof_learn_nothing() {
 }
 
 #[tokio::test]
+async fn a_genuine_certificate_that_names_nobody_is_counted() {
+    use crate::ca::csr::PublicKey;
+    use crate::ca::profile::SubjectName;
+    let authority = fixtures::authority().await;
+    let service = service(Arc::clone(&authority), Limits::default());
+    let key = PublicKey::from_own_key(&PrivateKey::generate(KeyAlgorithm::EcdsaP256).unwrap());
+    let names = [SubjectName::Dns("web.shop".to_owned())];
+    let issued = authority.issue_server(&key, &names, HOUR, NOW).unwrap();
+    let mut request = Request::new(message(&good_csr(), 0));
+    request.extensions_mut().insert(PeerCertificate(issued.leaf));
+    let status = service.create_certificate(request).await.unwrap_err();
+    assert_eq!(status.message(), "request authenticate failure");
+    assert_eq!(service.metrics.id_extraction_errors.get(), 1);
+}
+
+#[tokio::test]
 async fn impersonation_is_off_unless_configured() {
     use prost_types::value::Kind;
     let authority = fixtures::authority().await;

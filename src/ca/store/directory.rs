@@ -61,6 +61,20 @@ impl Directory {
         Ok(found)
     }
 
+    /// Writes on a thread of its own: syncing takes long, and many files synced at once take hardly longer.
+    async fn write_aside(
+        &self,
+        kind: Kind,
+        name: &ObjectName,
+        version: Option<&Version>,
+        content: Zeroizing<String>,
+    ) -> Result<(), StoreError> {
+        let (this, name, version) = (self.clone(), name.clone(), version.cloned());
+        let write = move || this.write(kind, &name, version.as_ref(), content.as_bytes());
+        let panicked = |_| Err(StoreError::Unavailable("writing was cut off".to_owned()));
+        tokio::task::spawn_blocking(write).await.unwrap_or_else(panicked)
+    }
+
     fn write(
         &self,
         kind: Kind,
@@ -97,6 +111,7 @@ impl Directory {
         open().and_then(|file| file.lock().map(|()| file)).map_err(|error| failed(&path, &error))
     }
 
+    /// All manifests or an error: with one left out, its accounts would seem to be gone and lose their Secrets.
     fn documents(&self) -> Result<documents::Documents, StoreError> {
         let mut all = documents::Documents::default();
         for folder in &self.manifests {
@@ -141,7 +156,7 @@ impl Store for Directory {
 
     async fn write_secret(&self, secret: &Secret) -> Result<(), StoreError> {
         let content = documents::encode_secret(secret);
-        self.write(Kind::Secret, &secret.name, secret.version.as_ref(), content.as_bytes())
+        self.write_aside(Kind::Secret, &secret.name, secret.version.as_ref(), content).await
     }
 
     async fn delete_secret(&self, name: &ObjectName) -> Result<(), StoreError> {
@@ -160,7 +175,7 @@ impl Store for Directory {
 
     async fn write_config_map(&self, map: &ConfigMap) -> Result<(), StoreError> {
         let content = documents::encode_config_map(map);
-        self.write(Kind::ConfigMap, &map.name, map.version.as_ref(), content.as_bytes())
+        self.write_aside(Kind::ConfigMap, &map.name, map.version.as_ref(), content).await
     }
 
     async fn accounts(&self) -> Result<Vec<Account>, StoreError> {

@@ -3,9 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use arc_swap::ArcSwap;
 use clap::Args;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -95,17 +97,11 @@ pub async fn serve(context: Context, args: ServeArgs) -> anyhow::Result<ExitCode
     let service = Arc::new(service);
 
     let mut endpoint = Endpoint::new(&args.grpc_host_identities, authority.load_full(), now())?;
-    let listener = TcpListener::bind(&args.grpc_address)
-        .await
+    let listener = std::net::TcpListener::bind(&args.grpc_address)
         .with_context(|| format!("binding {}", args.grpc_address))?;
     let address = listener.local_addr()?;
     let (stop, stopped) = watch::channel(false);
-    let server = tokio::spawn(ca_server::serve(
-        listener,
-        endpoint.config(),
-        Arc::clone(&service).into_server(),
-        stopped,
-    ));
+    let server = start_server(listener, endpoint.config(), Arc::clone(&service), stopped)?;
     println!("serving istio.v1.auth.IstioCertificateService on {address}");
 
     let mut terminate = signal(SignalKind::terminate())?;
@@ -132,8 +128,26 @@ pub async fn serve(context: Context, args: ServeArgs) -> anyhow::Result<ExitCode
         }
     }
     stop.send_replace(true);
-    server.await?;
+    let drained = tokio::task::spawn_blocking(move || server.join()).await?;
+    drained.map_err(|_| anyhow::anyhow!("the CSR service panicked"))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Serves on a thread and runtime of its own: a turn over thousands of accounts must not hold up a call.
+fn start_server(
+    listener: std::net::TcpListener,
+    config: Arc<ArcSwap<ca_server::ServerConfig>>,
+    service: Arc<CertificateService>,
+    stop: watch::Receiver<bool>,
+) -> anyhow::Result<JoinHandle<()>> {
+    listener.set_nonblocking(true)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let listener = {
+        let _inside = runtime.enter();
+        TcpListener::from_std(listener)?
+    };
+    let serve = move || runtime.block_on(ca_server::serve(listener, config, service.into_server(), stop));
+    Ok(std::thread::Builder::new().name("ca-service".to_owned()).spawn(serve)?)
 }
 
 fn options(context: &Context, args: &ServeArgs) -> anyhow::Result<Options> {

@@ -82,8 +82,20 @@ pub struct Documents {
 impl Documents {
     pub fn add(&mut self, content: &[u8]) -> Result<(), String> {
         let text = std::str::from_utf8(content).map_err(|_| "it is not UTF-8".to_owned())?;
+        // A file is at most 2 MiB, which bounds the work; the library's own bounds are for whole inputs of that kind
+        // and would refuse a file of a few thousand accounts.
+        let options = serde_saphyr::options! {
+            budget: serde_saphyr::budget! { max_documents: 100_000, max_nodes: 1_000_000, max_events: 4_000_000 },
+        };
         let documents: Vec<Value> =
-            serde_saphyr::from_multiple(text).map_err(|_| "it is not YAML".to_owned())?;
+            serde_saphyr::from_multiple_with_options(text, options).map_err(|error| {
+                match error.location() {
+                    Some(place) => {
+                        format!("it is not YAML (line {}, column {})", place.line(), place.column())
+                    }
+                    None => "it is not YAML".to_owned(),
+                }
+            })?;
         for document in &documents {
             match document.get("kind").and_then(Value::as_str) {
                 Some("List") => {
