@@ -65,18 +65,21 @@ pub fn serve(inputs: Inputs, loaded: Loaded, logging: Logging) -> anyhow::Result
 struct Sockets {
     http: Vec<Vec<TcpListener>>,
     https: Vec<Vec<TcpListener>>,
+    mesh: Vec<Vec<TcpListener>>,
     admin: TcpListener,
 }
 
 impl Sockets {
     fn open(settings: &Settings) -> anyhow::Result<Self> {
         let workers = worker_count(settings);
-        let (mut http, mut https) = (Vec::new(), Vec::new());
+        let (mut http, mut https, mut mesh) = (Vec::new(), Vec::new(), Vec::new());
         for address in &settings.bind_address {
             for (sockets, port, key) in [
-                (&mut http, settings.http_port, "http-port"),
-                (&mut https, settings.https_port, "https-port"),
+                (&mut http, Some(settings.http_port), "http-port"),
+                (&mut https, Some(settings.https_port), "https-port"),
+                (&mut mesh, settings.mesh_port, "mesh-port"),
             ] {
+                let Some(port) = port else { continue };
                 let address = SocketAddr::new(*address, port);
                 let opened = listen(address, workers);
                 sockets.push(opened.with_context(|| format!("cannot listen on {address} ({key})"))?);
@@ -85,7 +88,8 @@ impl Sockets {
         let admin = SocketAddr::new(settings.admin_bind_address, settings.admin_port);
         let opened = listen(admin, 1).with_context(|| format!("cannot listen on {admin} (admin-port)"))?;
         let admin = opened.into_iter().next().context("the admin port has no socket")?;
-        Ok(Self { http: per_worker(http, workers), https: per_worker(https, workers), admin })
+        let [http, https, mesh] = [http, https, mesh].map(|sockets| per_worker(sockets, workers));
+        Ok(Self { http, https, mesh, admin })
     }
 }
 
@@ -139,7 +143,7 @@ impl Control {
         logging: Logging,
     ) -> anyhow::Result<Self> {
         let shared = Shared::new(Arc::new(compiled.snapshot.clone()));
-        let workers = Workers::new(sockets.http, sockets.https, &shared)?;
+        let workers = Workers::new([sockets.http, sockets.https, sockets.mesh], &shared)?;
         let (view, _) = watch::channel(Arc::new(View::default()));
         Ok(Self {
             store: Store::new(),
@@ -327,7 +331,8 @@ impl Control {
 
 /// The threads of the data plane.
 struct Workers {
-    sockets: Vec<(Vec<TcpListener>, Vec<TcpListener>)>,
+    /// For each worker those of the HTTP, the HTTPS and the mesh port.
+    sockets: Vec<[Vec<TcpListener>; 3]>,
     shared: Shared,
     stats: Vec<Arc<WorkerStats>>,
     access_logs: Arc<AccessLogs>,
@@ -339,12 +344,10 @@ struct Workers {
 }
 
 impl Workers {
-    fn new(
-        http: Vec<Vec<TcpListener>>,
-        https: Vec<Vec<TcpListener>>,
-        shared: &Shared,
-    ) -> anyhow::Result<Self> {
-        let sockets: Vec<_> = http.into_iter().zip(https).collect();
+    fn new(sockets: [Vec<Vec<TcpListener>>; 3], shared: &Shared) -> anyhow::Result<Self> {
+        let [http, https, mesh] = sockets;
+        let sockets = http.into_iter().zip(https).zip(mesh);
+        let sockets: Vec<_> = sockets.map(|((http, https), mesh)| [http, https, mesh]).collect();
         let (end, ended) = mpsc::unbounded_channel();
         Ok(Self {
             stats: sockets.iter().map(|_| Arc::default()).collect(),
@@ -364,10 +367,11 @@ impl Workers {
 
     /// Starts them the first time it is called.
     fn start(&mut self) -> anyhow::Result<()> {
-        for (index, ((http, https), stats)) in self.sockets.drain(..).zip(&self.stats).enumerate() {
+        for (index, ([http, https, mesh], stats)) in self.sockets.drain(..).zip(&self.stats).enumerate() {
             let parts = WorkerParts {
                 http,
                 https,
+                mesh,
                 shared: self.shared.clone(),
                 stats: stats.clone(),
                 access_log: self.access_logs.for_worker(),

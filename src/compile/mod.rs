@@ -14,10 +14,13 @@ mod ingresses;
 pub mod policies;
 mod rechecks;
 pub mod report;
+mod trust;
+mod workloads;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::diagnostics::{Diagnostic, ObjectRef, Severity};
@@ -27,9 +30,11 @@ use crate::snapshot::Snapshot;
 use crate::snapshot::certificates::CertificateMap;
 use crate::snapshot::clusters::{ClusterKey, ClusterMap};
 use crate::snapshot::hosts::HostMap;
+use crate::snapshot::workloads::Workloads;
 use crate::store::objects::{Ingress, Kind, ObjectName};
 use crate::store::{Changes, Store};
 use crate::tls::keys::{GenerateError, KeyPair};
+use crate::tls::mesh::MeshTrust;
 use crate::tls::policy::{TlsPolicy, TlsPolicyError};
 use crate::tls::tickets::Tickets;
 use classes::Classes;
@@ -47,6 +52,9 @@ pub struct Compiled {
     tickets: Arc<Tickets>,
     /// The default certificate where no Secret gives one.
     generated: Arc<KeyPair>,
+    policies: workloads::Table,
+    /// The roots that the mesh was verified against last.
+    trust: Option<Arc<MeshTrust>>,
 }
 
 /// Why there is nothing to begin with.
@@ -75,9 +83,12 @@ impl Compiled {
             hosts: HostMap::default(),
             clusters: ClusterMap::default(),
             tls: Arc::new(TlsPolicy::new(settings, tickets)?),
+            mesh: None,
+            workloads: Workloads::default(),
         };
+        let policies = workloads::Table::new(settings);
         let (report, rechecks) = (Report::default(), Rechecks::default());
-        Ok(Self { snapshot, report, rechecks, tickets: tickets.clone(), generated })
+        Ok(Self { snapshot, report, rechecks, tickets: tickets.clone(), generated, policies, trust: None })
     }
 
     /// Whether [`compile`] would change nothing: no object did, nor did the settings, and nothing is due at
@@ -128,6 +139,10 @@ pub fn compile(
     }
     if scope.default_certificate {
         next.compile_default_certificate(store, now);
+    }
+    next.compile_workloads(store, &scope);
+    if scope.trust {
+        next.compile_trust(store);
     }
     next
 }
@@ -220,6 +235,34 @@ impl Compiled {
         self.rechecks.set(Subject::DefaultCertificate, outcome.recheck_at);
     }
 
+    /// Policies first: pods are looked at by the new ones.
+    fn compile_workloads(&mut self, store: &Store, scope: &Scope) {
+        let workloads = &mut self.snapshot.workloads;
+        if scope.policies {
+            let found = self.policies.recompile(store, &self.snapshot.settings);
+            self.policies.compile_all(store, workloads);
+            self.report.set(Subject::Policies, found);
+        }
+        for address in &scope.pods {
+            self.policies.compile_address(store, workloads, *address);
+        }
+    }
+
+    /// Root certificates that cannot be used leave those before them in force.
+    fn compile_trust(&mut self, store: &Store) {
+        let settings = &self.snapshot.settings;
+        let (trust, found) = trust::compile_trust(store, settings, self.trust.take());
+        let policy = trust.clone().map(|trust| TlsPolicy::mesh(settings, trust));
+        match policy.transpose() {
+            Ok(policy) => self.snapshot.mesh = policy.map(Arc::new),
+            // Reported with the settings; the policy stays as it was.
+            Err(TlsPolicyError::Cipher(_) | TlsPolicyError::Group(_)) => {}
+            Err(TlsPolicyError::NoVersion | TlsPolicyError::NothingInCommon) => {}
+        }
+        self.trust = trust;
+        self.report.set(Subject::Trust, found);
+    }
+
     fn compile_secret(&mut self, store: &Store, name: &ObjectName) {
         let found = store.secret(name).map(|secret| certificates::secret_findings(secret));
         self.report.set(Subject::Object(ObjectRef::new(Kind::Secret, name)), found.unwrap_or_default());
@@ -241,6 +284,10 @@ struct Scope {
     ingresses: BTreeSet<ObjectName>,
     secrets: BTreeSet<ObjectName>,
     default_certificate: bool,
+    /// All policies and workloads.
+    policies: bool,
+    pods: BTreeSet<IpAddr>,
+    trust: bool,
 }
 
 impl Scope {
@@ -254,7 +301,7 @@ impl Scope {
         let same_settings =
             Arc::ptr_eq(settings, &previous.snapshot.settings) || *settings == previous.snapshot.settings;
         if changes.all_hosts || !same_settings {
-            return Self::everything(store, changes, previous);
+            return Self::everything(store, changes, settings, previous);
         }
         let due: BTreeSet<_> = previous.rechecks.due(now).collect();
         let hosts_due = due.iter().filter_map(|subject| match subject {
@@ -268,6 +315,9 @@ impl Scope {
             ingresses: changes.ingresses.iter().cloned().collect(),
             secrets: changes.secrets.iter().cloned().collect(),
             // Named but not there is worth a word from the start.
+            policies: changes.policies || previous.snapshot.generation == 0,
+            pods: changes.pods.iter().copied().collect(),
+            trust: changes.trust || previous.snapshot.generation == 0,
             default_certificate: previous.snapshot.generation == 0
                 || due.contains(&Subject::DefaultCertificate)
                 || changes.secrets.iter().any(is_default),
@@ -275,7 +325,7 @@ impl Scope {
     }
 
     /// All that there is and all that there was.
-    fn everything(store: &Store, changes: &Changes, previous: &Compiled) -> Self {
+    fn everything(store: &Store, changes: &Changes, settings: &Settings, previous: &Compiled) -> Self {
         let snapshot = &previous.snapshot;
         let mut scope = Self {
             hosts: store.hosts(),
@@ -284,6 +334,11 @@ impl Scope {
             // What there is to say about a Secret depends on nothing else.
             secrets: changes.secrets.iter().cloned().collect(),
             default_certificate: true,
+            policies: changes.policies
+                || previous.snapshot.generation == 0
+                || previous.policies.differs(settings),
+            pods: changes.pods.iter().copied().collect(),
+            trust: true,
         };
         scope.hosts.extend(snapshot.hosts.patterns());
         scope.hosts.extend(snapshot.certificates.patterns());
@@ -299,7 +354,11 @@ impl Scope {
                 Subject::Object(object) if object.kind == Kind::Ingress => {
                     scope.ingresses.insert(ObjectName::new(object.namespace.clone(), object.name.clone()));
                 }
-                Subject::Object(_) | Subject::Settings | Subject::DefaultCertificate => {}
+                Subject::Object(_)
+                | Subject::Settings
+                | Subject::DefaultCertificate
+                | Subject::Policies
+                | Subject::Trust => {}
             }
         }
         scope

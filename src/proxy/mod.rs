@@ -5,8 +5,10 @@
 
 mod answers;
 pub mod body;
+mod client_cert_header;
 mod cork;
 pub mod deadlines;
+pub mod guards;
 mod headers;
 mod http1;
 mod http2;

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use http::header::USER_AGENT;
 use http::{HeaderValue, Method, Request, StatusCode, Uri, Version};
 
+use super::guards::Guard;
 use super::worker::Worker;
 use crate::snapshot::clusters::Endpoint;
 use crate::snapshot::hosts::Route;
@@ -24,6 +25,8 @@ pub struct Record {
     pub upstream: Option<Duration>,
     pub received: u64,
     pub sent: u64,
+    /// Ends the exchange when policy does.
+    pub guard: Option<Guard>,
     log: Option<Box<Logged>>,
 }
 
@@ -68,6 +71,7 @@ impl Record {
             upstream: None,
             received: 0,
             sent: 0,
+            guard: None,
             log,
         }
     }

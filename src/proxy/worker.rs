@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use tokio::task::spawn_local;
 
 use super::deadlines::{Deadlines, TICK};
+use super::guards::Guards;
 use super::http1::{self, HeadLimits};
 use super::http2;
 use super::pipeline::Client;
@@ -25,8 +26,8 @@ use crate::net::handshakes::Handshakes;
 use crate::net::stream::Stream;
 use crate::settings::Settings;
 use crate::settings::choices::{LogFormat, LogLevel};
-use crate::snapshot::Snapshot;
 use crate::snapshot::shared::{Reader, Shared};
+use crate::snapshot::{Snapshot, TlsPort};
 use crate::telemetry::access_log::{AccessLog, Entry};
 use crate::telemetry::worker_stats::WorkerStats;
 use crate::tls::accept::{HandshakeError, accept};
@@ -41,6 +42,7 @@ const SWEEP: u32 = 10;
 pub struct WorkerParts {
     pub http: Vec<std::net::TcpListener>,
     pub https: Vec<std::net::TcpListener>,
+    pub mesh: Vec<std::net::TcpListener>,
     pub shared: Shared,
     pub stats: Arc<WorkerStats>,
     pub access_log: AccessLog,
@@ -58,6 +60,7 @@ pub struct Worker {
     pub upstream: Upstream,
     pub deadlines: Deadlines,
     pub drain: Drain,
+    pub guards: Guards,
     pub stats: Arc<WorkerStats>,
 }
 
@@ -73,7 +76,7 @@ pub struct Derived {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Entrance {
     Http,
-    Https,
+    Tls(TlsPort),
 }
 
 /// Runs a worker on this thread until it is told to stop and its connections have ended, or their time is over.
@@ -87,7 +90,7 @@ pub fn run(parts: WorkerParts) -> io::Result<()> {
 }
 
 async fn serve(parts: WorkerParts) -> io::Result<()> {
-    let WorkerParts { http, https, shared, stats, access_log, upstream_tls, mut stop } = parts;
+    let WorkerParts { http, https, mesh, shared, stats, access_log, upstream_tls, mut stop } = parts;
     let deadlines = Deadlines::new();
     let snapshot = shared.load();
     let limits = pool_limits(&snapshot.settings);
@@ -99,13 +102,18 @@ async fn serve(parts: WorkerParts) -> io::Result<()> {
         upstream: Upstream::new(limits, upstream_tls, deadlines.clone()),
         deadlines: deadlines.clone(),
         drain: Drain::default(),
+        guards: Guards::default(),
         stats,
     });
     drop(snapshot);
     spawn_local(async move { deadlines.run().await });
     spawn_local(tick(worker.clone()));
     let mut accepting = Vec::new();
-    for (listeners, entrance) in [(http, Entrance::Http), (https, Entrance::Https)] {
+    for (listeners, entrance) in [
+        (http, Entrance::Http),
+        (https, Entrance::Tls(TlsPort::Https)),
+        (mesh, Entrance::Tls(TlsPort::Mesh)),
+    ] {
         for listener in listeners {
             let listener = TcpListener::from_std(listener)?;
             accepting.push(spawn_local(accept_all(worker.clone(), listener, entrance)));
@@ -139,6 +147,8 @@ async fn tick(worker: Rc<Worker>) {
         interval.tick().await;
         worker.access_log.flush();
         worker.refresh();
+        worker.with_snapshot(|snapshot| worker.guards.recheck(snapshot));
+        worker.guards.flush(&worker.stats.policies);
         ticks = ticks.wrapping_add(1);
         if ticks.is_multiple_of(SWEEP) {
             worker.upstream.sweep();
@@ -208,7 +218,7 @@ async fn client(
             let client = Client::new(worker.clone(), peer, port, None);
             http1::serve(Stream::Plain(stream), &client, &worker.deadlines, worker.drain.watch()).await;
         }
-        Entrance::Https => match worker.handshake(stream, &settings).await {
+        Entrance::Tls(tls) => match worker.handshake(stream, tls, &settings).await {
             Ok(accepted) => {
                 worker.count_handshake(&accepted);
                 // Clients see 443, whichever port it is mapped to.
@@ -261,12 +271,14 @@ impl Worker {
     async fn handshake(
         &self,
         stream: TcpStream,
+        port: TlsPort,
         settings: &Derived,
     ) -> Result<crate::tls::accept::Accepted, &'static str> {
         let settings = &settings.settings;
         self.stats.handshakes.enter();
         let snapshot = || self.reader.borrow_mut().current().clone();
-        let handshake = self.deadlines.timeout(settings.tls_handshake_timeout, accept(stream, snapshot));
+        let handshake = accept(stream, port, snapshot);
+        let handshake = self.deadlines.timeout(settings.tls_handshake_timeout, handshake);
         let result = self.handshakes.run(settings.max_handshakes, handshake).await;
         self.stats.handshakes.leave();
         match result {
