@@ -1,6 +1,7 @@
 //! Tests of the binary and of the library's public face, a module for each area.
 
 mod admin;
+mod architecture;
 mod ca;
 mod diff;
 mod policy;
