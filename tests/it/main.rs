@@ -1,5 +1,10 @@
-//! Tests of the binary and of the library's public face, a module for each area.
+//! Integration tests: one binary, a module per area.
 
 mod admin;
+mod certificates;
+mod check;
+mod demo;
 mod diff;
-mod policy;
+mod rotation;
+mod site;
+mod tls;
