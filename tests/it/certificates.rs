@@ -386,6 +386,10 @@ fn pem_files_are_served_by_their_names_however_they_are_replaced() {
     fs::write(site.path("flat.key"), in_place.key_pem).unwrap();
     site.until_served("flat.test", 0x54);
 
+    // A pair is a Secret named after its folder.
+    site.set("default-ssl-certificate", "default/certbot");
+    site.until_served("unknown.test", 0x52);
+
     // A mounted Secret volume: the kubelet swaps the folder behind `..data`.
     let volume = site.path("volume");
     fs::create_dir(&volume).unwrap();
@@ -436,6 +440,53 @@ fn a_host_with_two_certificates_serves_each_client_the_kind_it_can_use() {
     site.write_secret("rsa", &leaf(0x73, Algorithm::Rsa));
     eventually("the new RSA certificate", || served(&[0x0804, 0x0401]) == Some(0x73));
     assert_eq!(served(&[0x0403]), Some(0x72));
+}
+
+#[test]
+fn nothing_is_left_of_hosts_that_are_gone() {
+    let site = Plan::new().setting("secret-grace-period: 1s").start();
+    let count = |what: &str| site.api(what)[what].as_array().unwrap().len();
+    let others = count("certificates");
+    let names: Vec<_> = (0..100).map(|number| format!("h{number}.gone.test")).collect();
+    let mut memory = 0;
+    for round in 0..4 {
+        let shared = pair(0x80 + round, &["*.gone.test"]);
+        let ingresses = names
+            .iter()
+            .map(|name| bound("shared", name).replace("name: shared,", &format!("name: \"{name}\",")));
+        site.write("all.yaml", ingresses.collect::<String>());
+        site.write_secret("shared", &shared);
+        for name in ["h0.gone.test", "h50.gone.test", "h99.gone.test"] {
+            site.until_served(name, 0x80 + round);
+        }
+        assert_eq!(count("certificates"), others + 1);
+        site.remove("all.yaml");
+        site.remove("shared.secret.yaml");
+        eventually("the end of all hosts", || {
+            count("certificates") == others && site.served("h0.gone.test").is_none()
+        });
+        if round == 0 {
+            memory = site.resident();
+        }
+    }
+    let grown = site.resident().saturating_sub(memory);
+    assert!(grown < 8 * 1024, "{grown} KiB more after three rounds");
+}
+
+#[test]
+fn rules_without_a_host_have_the_default_certificate_and_unused_secrets_none() {
+    let site = Plan::new()
+        .file("any.yaml", ingress("any", "", &["{secretName: any}"]))
+        .secret("any", &pair(1, &["any.test"]))
+        .start();
+    assert_eq!(site.served("any.test"), None);
+    site.until_reason("TlsIgnored");
+    assert_eq!(site.get("any.test", "/").0, 200, "no redirect to a host without a certificate");
+    // Nobody bound this name to that Secret.
+    site.write_secret("stray", &pair(2, &["stray.test"]));
+    site.write("marker.yaml", bound("marker", "marker.test"));
+    site.until_reason("SecretNotFound");
+    assert_eq!(site.served("stray.test"), None);
 }
 
 #[test]

@@ -42,7 +42,7 @@ fn every_printed_command_works_and_rotations_fail_nobody() {
 
     // Rotations are told one by one; each has another serial number.
     let serial = |line: &String| {
-        let after = line.split_once("serial ").unwrap_or_else(|| panic!("{line}")).1;
+        let after = line.split_once(" -> ").unwrap_or_else(|| panic!("{line}")).1;
         u64::from_str_radix(after.split(' ').next().unwrap(), 16).unwrap()
     };
     let told: Vec<_> = lines.by_ref().filter(|line| line.contains("serial ")).take(3).collect();
