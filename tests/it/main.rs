@@ -1,10 +1,12 @@
-//! Integration tests: one binary, a module per area.
+//! Tests of the binary and of the library's public face, a module for each area.
 
 mod admin;
+mod ca;
 mod certificates;
 mod check;
 mod demo;
 mod diff;
+mod policy;
 mod rotation;
 mod site;
 mod tls;
