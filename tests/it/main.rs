@@ -3,5 +3,11 @@
 mod admin;
 mod architecture;
 mod ca;
+mod certificates;
+mod check;
+mod demo;
 mod diff;
 mod policy;
+mod rotation;
+mod site;
+mod tls;
