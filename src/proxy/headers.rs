@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 
 use http::header::{CONNECTION, HOST, TE, TRANSFER_ENCODING, UPGRADE};
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use ipnet::IpNet;
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
@@ -43,9 +43,14 @@ pub fn strip_request(headers: &mut HeaderMap, underscores: bool) -> Option<Heade
     upgrade
 }
 
-/// Removes from a response what is meant for the connection to the backend.
-pub fn strip_response(headers: &mut HeaderMap) {
+/// Removes from a response what is meant for the connection to the backend. The protocol that a 101 names is for
+/// the client to know (RFC 9110, section 15.2.2).
+pub fn strip_response(headers: &mut HeaderMap, status: StatusCode) {
+    let protocol = headers.remove(UPGRADE).filter(|_| status == StatusCode::SWITCHING_PROTOCOLS);
     strip_connection(headers);
+    if let Some(protocol) = protocol {
+        headers.insert(UPGRADE, protocol);
+    }
 }
 
 fn strip_connection(headers: &mut HeaderMap) {

@@ -7,6 +7,7 @@ mod answers;
 pub mod body;
 mod cork;
 pub mod deadlines;
+mod floods;
 mod headers;
 mod http1;
 mod http2;

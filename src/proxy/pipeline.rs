@@ -103,8 +103,9 @@ impl Client {
         record.upstream = Some(sent.elapsed());
         match forwarded {
             Ok(mut response) => {
+                let status = response.status();
                 let headers = response.headers_mut();
-                headers::strip_response(headers);
+                headers::strip_response(headers, status);
                 if !settings.settings.server_tokens {
                     headers.remove(SERVER);
                 }
@@ -260,8 +261,7 @@ impl Client {
         let reason = error.reason.name();
         record.set_reason(reason);
         tracing::debug!(client = %self.peer, %error, "request failed");
-        let status = if error.is_too_large() { StatusCode::PAYLOAD_TOO_LARGE } else { error.reason.status() };
-        answers::failure(status, &error.to_string(), grpc)
+        answers::failure(error.status(), &error.to_string(), grpc)
     }
 }
 
