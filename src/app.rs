@@ -17,7 +17,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
-use crate::admin::view::{PendingRestart, SourceStatus, View};
+use crate::admin::view::{PendingRestart, SettingsStatus, SourceStatus, View};
 use crate::admin::{self, AdminState};
 use crate::compile::{Compiled, compile};
 use crate::diagnostics::Diagnostic;
@@ -30,12 +30,12 @@ use crate::settings::reload::{Applied, Reload, Reloader};
 use crate::snapshot::shared::Shared;
 use crate::sources::Batch;
 use crate::sources::directory::Directory;
+use crate::sources::origins::Origins;
 use crate::store::Store;
 use crate::telemetry::access_log::AccessLogs;
 use crate::telemetry::logging::Logging;
 use crate::telemetry::worker_stats::WorkerStats;
 use crate::tls::client::ClientTls;
-use crate::tls::keys::KeyPair;
 use crate::tls::tickets::Tickets;
 
 /// Batches of events that may wait for the control loop.
@@ -55,9 +55,9 @@ pub fn serve(inputs: Inputs, loaded: Loaded, logging: Logging) -> anyhow::Result
     }
     let sockets = Sockets::open(&settings)?;
     let tickets = Tickets::new(settings.ssl_session_timeout)?;
-    let default = Arc::new(KeyPair::generate_default()?);
-    let compiled = Compiled::empty(&settings, &tickets, &default)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build_local(Default::default())?;
+    let compiled = Compiled::empty(&settings, &tickets, now())?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build_local(Default::default())?;
     runtime.block_on(Control::new(settings, compiled, tickets, sockets, logging)?.run(inputs, loaded))
 }
 
@@ -73,9 +73,10 @@ impl Sockets {
         let workers = worker_count(settings);
         let (mut http, mut https) = (Vec::new(), Vec::new());
         for address in &settings.bind_address {
-            for (sockets, port, key) in
-                [(&mut http, settings.http_port, "http-port"), (&mut https, settings.https_port, "https-port")]
-            {
+            for (sockets, port, key) in [
+                (&mut http, settings.http_port, "http-port"),
+                (&mut https, settings.https_port, "https-port"),
+            ] {
                 let address = SocketAddr::new(*address, port);
                 let opened = listen(address, workers);
                 sockets.push(opened.with_context(|| format!("cannot listen on {address} ({key})"))?);
@@ -116,10 +117,14 @@ struct Control {
     logging: Logging,
     /// What is wrong with files, by file.
     findings: BTreeMap<Arc<PathBuf>, Vec<Diagnostic>>,
+    origins: Origins,
     synced: bool,
     draining: bool,
     pending: Vec<PendingRestart>,
     rejected: Option<String>,
+    /// When the process started and when settings were last taken over, in seconds since the Unix epoch.
+    started: i64,
+    loaded: i64,
     view: watch::Sender<Arc<View>>,
     workers: Workers,
     admin: Option<TcpListener>,
@@ -144,10 +149,13 @@ impl Control {
             shared,
             logging,
             findings: BTreeMap::new(),
+            origins: Origins::default(),
             synced: false,
             draining: false,
             pending: Vec::new(),
             rejected: None,
+            started: now(),
+            loaded: now(),
             view,
             workers,
             admin: Some(sockets.admin),
@@ -207,6 +215,7 @@ impl Control {
             shared: self.shared.clone(),
             workers: self.workers.stats.clone(),
             access_logs: Some(self.workers.access_logs.clone()),
+            registry: None,
             view: self.view.subscribe(),
         };
         tokio::task::spawn_local(admin::serve(listener, Arc::new(state)));
@@ -234,6 +243,7 @@ impl Control {
         for event in batch.events {
             self.store.apply(event);
         }
+        batch.origins.into_iter().for_each(|origin| self.origins.apply(origin));
         for file in batch.findings {
             match file.diagnostics.is_empty() {
                 true => drop(self.findings.remove(&file.file)),
@@ -245,10 +255,14 @@ impl Control {
 
     /// Brings what workers serve up to date. Until every source has listed once, nothing is served at all.
     fn compile(&mut self) -> anyhow::Result<()> {
-        let changes = self.store.take_changes();
-        self.compiled = compile(&self.store, &changes, &self.settings, &self.compiled, now());
+        let (changes, now) = (self.store.take_changes(), now());
+        if !self.compiled.is_current(&changes, &self.settings, now) {
+            self.compiled = compile(&self.store, &changes, &self.settings, &self.compiled, now);
+        }
         if self.synced {
-            self.shared.publish(Arc::new(self.compiled.snapshot.clone()));
+            if self.shared.load().generation != self.compiled.snapshot.generation {
+                self.shared.publish(Arc::new(self.compiled.snapshot.clone()));
+            }
             self.workers.start()?;
         }
         self.publish_view();
@@ -265,6 +279,7 @@ impl Control {
                     tracing::warn!(key = notice.key, origin = %notice.origin, "{}", notice.message);
                 }
                 self.rejected = None;
+                self.loaded = now();
                 self.pending = pending.iter().map(PendingRestart::from).collect();
                 self.logging.set(&settings);
                 self.tickets.set_lifetime(settings.ssl_session_timeout);
@@ -288,15 +303,23 @@ impl Control {
 
     fn publish_view(&self) {
         let files = self.findings.values().flatten().cloned();
-        let mut diagnostics: Vec<_> = files.chain(self.compiled.report.all().cloned()).collect();
+        let compiled = self.compiled.report.all().cloned().map(|finding| self.origins.locate(finding));
+        let mut diagnostics: Vec<_> = files.chain(compiled).collect();
         diagnostics.sort();
+        // What is wrong with a pair is found where it is read and where it is used.
+        diagnostics.dedup();
         self.view.send_replace(Arc::new(View {
             ready: self.workers.running() && !self.draining,
             draining: self.draining,
             pending_restart: self.pending.clone(),
-            last_restart_error: self.rejected.clone(),
+            settings: SettingsStatus { loaded: self.loaded, error: self.rejected.clone() },
+            started: self.started,
             diagnostics: diagnostics.into(),
-            sources: vec![SourceStatus { name: self.settings.source.as_str(), synced: self.synced, last_error: None }],
+            sources: vec![SourceStatus {
+                name: self.settings.source.as_str(),
+                synced: self.synced,
+                last_error: None,
+            }],
             ..View::default()
         }));
     }

@@ -11,6 +11,7 @@ mod clusters;
 mod external_names;
 mod hosts;
 mod ingresses;
+pub mod policies;
 mod rechecks;
 pub mod report;
 #[cfg(test)]
@@ -28,7 +29,7 @@ use crate::snapshot::clusters::{ClusterKey, ClusterMap};
 use crate::snapshot::hosts::HostMap;
 use crate::store::objects::{Ingress, Kind, ObjectName};
 use crate::store::{Changes, Store};
-use crate::tls::keys::KeyPair;
+use crate::tls::keys::{GenerateError, KeyPair};
 use crate::tls::policy::{TlsPolicy, TlsPolicyError};
 use crate::tls::tickets::Tickets;
 use classes::Classes;
@@ -48,31 +49,44 @@ pub struct Compiled {
     generated: Arc<KeyPair>,
 }
 
+/// Why there is nothing to begin with.
+#[derive(Debug, thiserror::Error)]
+pub enum EmptyError {
+    #[error(transparent)]
+    Tls(#[from] TlsPolicyError),
+    #[error(transparent)]
+    Certificate(#[from] GenerateError),
+}
+
 impl Compiled {
-    /// What is served before there is any object: nothing, with generation 0. `generated` is the default
-    /// certificate until a Secret gives one. Fails where the TLS settings ask for what the TLS library does
-    /// not have.
-    pub fn empty(
-        settings: &Arc<Settings>,
-        tickets: &Arc<Tickets>,
-        generated: &Arc<KeyPair>,
-    ) -> Result<Self, TlsPolicyError> {
+    /// What is served before there is any object: nothing, with generation 0 and a default certificate made
+    /// for the occasion. Fails where the TLS settings ask for what the TLS library does not have.
+    pub fn empty(settings: &Arc<Settings>, tickets: &Arc<Tickets>, now: i64) -> Result<Self, EmptyError> {
+        let generated = Arc::new(KeyPair::generate_default()?);
+        let default = certificates::compile_default_certificate(&Store::new(), None, &generated, None, now);
         let snapshot = Snapshot {
             generation: 0,
             settings: settings.clone(),
             certificates: CertificateMap {
                 exact: Default::default(),
                 wildcard: Default::default(),
-                default: certificates::compile_default_certificate(&Store::new(), None, generated, None, 0)
-                    .certificates,
+                default: default.certificates,
             },
             hosts: HostMap::default(),
             clusters: ClusterMap::default(),
             tls: Arc::new(TlsPolicy::new(settings, tickets)?),
         };
         let (report, rechecks) = (Report::default(), Rechecks::default());
-        let (tickets, generated) = (tickets.clone(), generated.clone());
-        Ok(Self { snapshot, report, rechecks, tickets, generated })
+        Ok(Self { snapshot, report, rechecks, tickets: tickets.clone(), generated })
+    }
+
+    /// Whether [`compile`] would change nothing: no object did, nor did the settings, and nothing is due at
+    /// `now`. What was never compiled is not current.
+    pub fn is_current(&self, changes: &Changes, settings: &Arc<Settings>, now: i64) -> bool {
+        self.snapshot.generation > 0
+            && changes.is_empty()
+            && Arc::ptr_eq(settings, &self.snapshot.settings)
+            && self.recheck_at().is_none_or(|at| at > now)
     }
 
     /// The time, in seconds since the Unix epoch, at which something has to be compiled again although nothing

@@ -7,7 +7,7 @@ mod objects;
 mod properties;
 mod routes;
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use time::OffsetDateTime;
 
@@ -17,8 +17,9 @@ use crate::settings::{Settings, choices::Source};
 use crate::snapshot::hosts::{Action, Route};
 use crate::store::objects::{Kind, Object, ObjectName};
 use crate::store::{Event, Store};
-use crate::tls::keys::KeyPair;
 use crate::tls::tickets::Tickets;
+
+const PERIOD: std::time::Duration = std::time::Duration::from_secs(60);
 
 /// A store and what was compiled of it last.
 struct World {
@@ -27,8 +28,6 @@ struct World {
     compiled: Compiled,
     now: i64,
 }
-
-static GENERATED: LazyLock<Arc<KeyPair>> = LazyLock::new(|| Arc::new(KeyPair::generate_default().unwrap()));
 
 impl World {
     fn new(objects: impl IntoIterator<Item = Object>) -> Self {
@@ -42,8 +41,8 @@ impl World {
     fn with(settings: Settings, objects: impl IntoIterator<Item = Object>) -> Self {
         let settings = Arc::new(settings);
         let tickets = Tickets::new(settings.ssl_session_timeout).unwrap();
-        let compiled = Compiled::empty(&settings, &tickets, &GENERATED).unwrap();
         let now = OffsetDateTime::now_utc().unix_timestamp();
+        let compiled = Compiled::empty(&settings, &tickets, now).unwrap();
         let mut world = Self { store: Store::new(), settings, compiled, now };
         world.apply(objects);
         world
@@ -78,6 +77,7 @@ impl World {
         match self.route(host, path).map(|route| &route.action) {
             Some(Action::Forward(cluster)) => cluster.to_string(),
             Some(Action::NotFound) | None => "404".into(),
+            Some(Action::Refuse(annotation)) => format!("503 {annotation}"),
         }
     }
 
@@ -134,6 +134,13 @@ fn a_generation_counts_up_and_an_empty_store_serves_nothing() {
     assert_eq!(world.serves("a.test", "/"), "404");
     assert!(world.compiled.report.is_empty());
     assert_eq!(world.compiled.recheck_at(), None);
+    let current = |settings: &Arc<Settings>, compiled: &Compiled| {
+        compiled.is_current(&Default::default(), settings, world.now)
+    };
+    assert!(current(&world.settings, &world.compiled));
+    assert!(!current(&Arc::new(Settings::default()), &world.compiled), "other settings");
+    let never = Compiled::empty(&world.settings, &Tickets::new(PERIOD).unwrap(), world.now).unwrap();
+    assert!(!current(&world.settings, &never), "the first snapshot is compiled of nothing too");
     assert!(world.compiled.report.about(&Subject::DefaultCertificate).is_empty());
 }
 

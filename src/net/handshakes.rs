@@ -80,7 +80,10 @@ mod tests {
         let handshakes = Handshakes::default();
         let (first, second, third) = tokio::join!(
             handshakes.run(2, pending::<()>()),
-            async { tokio::time::timeout(std::time::Duration::from_millis(50), handshakes.run(2, pending::<()>())).await },
+            async {
+                tokio::time::timeout(std::time::Duration::from_millis(50), handshakes.run(2, pending::<()>()))
+                    .await
+            },
             async {
                 tokio::task::yield_now().await;
                 handshakes.run(2, ready(3)).await

@@ -131,7 +131,12 @@ mod tests {
         let (client, gateway_client) = duplex(64);
         let (backend, gateway_backend) = duplex(64);
         let deadlines = Deadlines::new();
-        let relay = relay((gateway_client, b"ahead "), (gateway_backend, b"hello "), &deadlines, Duration::from_secs(5));
+        let relay = relay(
+            (gateway_client, b"ahead "),
+            (gateway_backend, b"hello "),
+            &deadlines,
+            Duration::from_secs(5),
+        );
         let client = async move {
             let mut client = client;
             client.write_all(&[b'x'; 1000]).await.unwrap();
@@ -153,12 +158,12 @@ mod tests {
         assert_eq!(request, [b"ahead ".as_slice(), &[b'x'; 1000]].concat());
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn silence_ends_it() {
         let (_client, gateway_client) = duplex(64);
         let (_backend, gateway_backend) = duplex(64);
         let deadlines = Deadlines::new();
-        let idle = Duration::from_secs(60);
+        let idle = Duration::from_millis(100);
         let ended = tokio::select! {
             ended = relay((gateway_client, b""), (gateway_backend, b""), &deadlines, idle) => ended,
             () = deadlines.run() => unreachable!("runs for ever"),

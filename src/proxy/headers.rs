@@ -23,8 +23,16 @@ pub const X_SCHEME: HeaderName = HeaderName::from_static("x-scheme");
 
 /// Fields that the gateway itself sets, which no other spelling may imitate.
 const MANAGED: [&str; 10] = [
-    "x-forwarded-for", "x-forwarded-host", "x-forwarded-port", "x-forwarded-proto", "x-forwarded-scheme",
-    "x-real-ip", "x-request-id", "x-scheme", "forwarded", "host",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-port",
+    "x-forwarded-proto",
+    "x-forwarded-scheme",
+    "x-real-ip",
+    "x-request-id",
+    "x-scheme",
+    "forwarded",
+    "host",
 ];
 
 /// Removes from a request what is meant for the connection to the gateway (RFC 9110, section 7.6.1): the fields
@@ -82,7 +90,10 @@ fn wanted_upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
 }
 
 fn has_token(value: &HeaderValue, token: &str) -> bool {
-    value.as_bytes().split(|b| *b == b',').any(|part| part.trim_ascii().eq_ignore_ascii_case(token.as_bytes()))
+    value
+        .as_bytes()
+        .split(|b| *b == b',')
+        .any(|part| part.trim_ascii().eq_ignore_ascii_case(token.as_bytes()))
 }
 
 /// Backends that turn fields into variables cannot tell `x_real_ip` and `x.real.ip` from `x-real-ip`.

@@ -81,7 +81,9 @@ pub async fn serve<S: Service + 'static>(
     let mut idle = deadlines.deadline(timing.header_timeout);
     let mut ending = false;
     poll_fn(|cx| {
-        if !ending && (drain.poll_started(cx).is_ready() || is_idle(&mut idle, &activity, timing.keep_alive, cx)) {
+        if !ending
+            && (drain.poll_started(cx).is_ready() || is_idle(&mut idle, &activity, timing.keep_alive, cx))
+        {
             ending = true;
             idle.reset(timing.keep_alive.max(Duration::from_secs(1)));
             connection.as_mut().graceful_shutdown();

@@ -159,10 +159,18 @@ impl Client {
             if let Some(location) = self.redirect(request, host, host_rules, route, settings, &claimed) {
                 let status = StatusCode::from_u16(settings.settings.http_redirect_code);
                 let status = status.unwrap_or(StatusCode::PERMANENT_REDIRECT);
-                return Err(Refusal { response: answers::redirect(status, location), reason: "https_redirect" });
+                return Err(Refusal {
+                    response: answers::redirect(status, location),
+                    reason: "https_redirect",
+                });
             }
             match &route.action {
                 Action::NotFound => Err(no_route()),
+                Action::Refuse(annotation) => Err(Refusal::new(
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    "unsupported_protection",
+                    &format!("this route asks for a protection that the gateway does not have: {annotation}"),
+                )),
                 Action::Forward(key) => match snapshot.clusters.get(key) {
                     Some(cluster) => Ok(Destination { route: route.clone(), cluster: cluster.clone() }),
                     None => Err(Refusal::new(
@@ -205,7 +213,8 @@ impl Client {
             HttpsRedirect::Always => true,
         };
         // The path of the rule decides, not that of the request: an ACME solver has an Ingress of its own.
-        let exempt = || settings.settings.no_tls_redirect_locations.iter().any(|l| route.path.starts_with(l.as_str()));
+        let exempt =
+            || settings.settings.no_tls_redirect_locations.iter().any(|l| route.path.starts_with(l.as_str()));
         if https || !wanted || exempt() {
             return None;
         }
@@ -336,8 +345,8 @@ fn canonicalise_path(request: &mut Request<Body>) -> Result<(), Refusal> {
             Some(query) => format!("{path}?{query}"),
             None => path,
         };
-        *request.uri_mut() =
-            Uri::try_from(target).map_err(|_| Refusal::bad_request("the path of the request is malformed"))?;
+        *request.uri_mut() = Uri::try_from(target)
+            .map_err(|_| Refusal::bad_request("the path of the request is malformed"))?;
     }
     Ok(())
 }

@@ -56,6 +56,8 @@ impl Record {
                 endpoint: None,
             })
         });
+        worker.stats.requests.add_one();
+        worker.stats.requests_in_flight.enter();
         Self {
             worker: worker.clone(),
             started: Instant::now(),
@@ -104,6 +106,7 @@ impl Record {
 
 impl Drop for Record {
     fn drop(&mut self) {
+        self.worker.stats.requests_in_flight.leave();
         let duration = self.started.elapsed();
         let stats = self.route.as_ref().map_or(&self.worker.stats.unrouted, |route| &route.stats);
         stats.observe(&Observation {
@@ -116,7 +119,10 @@ impl Drop for Record {
         });
         if let Some(log) = &self.log {
             let text = |value: &Option<HeaderValue>| {
-                value.as_ref().map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()).unwrap_or_default()
+                value
+                    .as_ref()
+                    .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
+                    .unwrap_or_default()
             };
             let ingress = self.route.as_ref().map(|route| route.ingress.to_string()).unwrap_or_default();
             let upstream = log.endpoint.as_ref().map(ToString::to_string).unwrap_or_default();

@@ -81,7 +81,8 @@ enum Entrance {
 /// # Errors
 /// The runtime or its sockets could not be set up.
 pub fn run(parts: WorkerParts) -> io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build_local(Default::default())?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build_local(Default::default())?;
     runtime.block_on(serve(parts))
 }
 
@@ -193,7 +194,13 @@ impl Drop for OpenConnection {
 }
 
 /// One connection from its first byte to its last.
-async fn client(worker: Rc<Worker>, stream: TcpStream, peer: SocketAddr, entrance: Entrance, _open: OpenConnection) {
+async fn client(
+    worker: Rc<Worker>,
+    stream: TcpStream,
+    peer: SocketAddr,
+    entrance: Entrance,
+    _open: OpenConnection,
+) {
     let settings = worker.derived();
     match entrance {
         Entrance::Http => {
@@ -209,7 +216,8 @@ async fn client(worker: Rc<Worker>, stream: TcpStream, peer: SocketAddr, entranc
                 let stream = Stream::Tls(Box::new(accepted.stream));
                 if accepted.http2 {
                     let limits = settings.http2();
-                    http2::serve(stream, Rc::new(client), limits, &worker.deadlines, worker.drain.watch()).await;
+                    http2::serve(stream, Rc::new(client), limits, &worker.deadlines, worker.drain.watch())
+                        .await;
                 } else {
                     http1::serve(stream, &client, &worker.deadlines, worker.drain.watch()).await;
                 }
@@ -285,7 +293,10 @@ impl Worker {
 impl Derived {
     fn new(settings: &Arc<Settings>) -> Self {
         let http1 = http1::Limits {
-            head: HeadLimits { bytes: settings.client_max_header_bytes, fields: settings.client_max_header_count },
+            head: HeadLimits {
+                bytes: settings.client_max_header_bytes,
+                fields: settings.client_max_header_count,
+            },
             header_timeout: settings.client_header_timeout,
             keep_alive: settings.keep_alive,
             body_timeout: settings.client_body_timeout,

@@ -81,6 +81,10 @@ impl Directory {
                 0 | 1 => PAUSE.0,
                 _ => (pause * 2).min(PAUSE.1),
             };
+            if touched.lost {
+                // A storm of events: looking at everything is not done more often than this.
+                sleep(PAUSE.1).await;
+            }
             let all = touched.lost || Instant::now() >= rescan;
             tree = match all || touched.paths.len() > FEW {
                 true => blocking(tree, move |tree| follow(tree, touched, all)).await,

@@ -92,7 +92,8 @@ fn decide(snapshot: &Snapshot, hello: &ClientHello<'_>) -> Option<ServedIdentity
     // rustls has no name for us where the client sent an address.
     let sni = hello.server_name().and_then(|name| canonical_host(name).ok());
     let bound = sni.as_deref().and_then(|name| snapshot.certificates.find(name));
-    let known = bound.is_some() || sni.as_deref().is_some_and(|name| snapshot.hosts.find_named(name).is_some());
+    let known =
+        bound.is_some() || sni.as_deref().is_some_and(|name| snapshot.hosts.find_named(name).is_some());
     if snapshot.settings.ssl_reject_handshake && !known {
         return None;
     }

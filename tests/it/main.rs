@@ -1,9 +1,17 @@
-//! Integration tests: one binary, a module per area.
+//! Tests of the binary and of the library's public face, a module for each area.
 
+mod admin;
+mod backends;
 mod diff;
+mod draining;
+mod forwarded;
 mod framing;
 mod gateway;
 mod http1;
 mod http2;
 mod manifests;
+mod policy;
+mod proxy_protocol;
+mod responses;
+mod routing;
 mod timeouts;

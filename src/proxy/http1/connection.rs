@@ -102,9 +102,8 @@ impl Connection {
             let second = data.get(written.saturating_sub(head.len())..).unwrap_or_default();
             let slices = [IoSlice::new(first), IoSlice::new(second)];
             let slices = if first.is_empty() { &slices[1..] } else { &slices[..] };
-            let step = poll_fn(|cx| {
-                Pin::new(&mut self.io.borrow_mut().stream).poll_write_vectored(cx, slices)
-            });
+            let step =
+                poll_fn(|cx| Pin::new(&mut self.io.borrow_mut().stream).poll_write_vectored(cx, slices));
             match step.await? {
                 0 => return Err(io::ErrorKind::WriteZero.into()),
                 n => written += n,

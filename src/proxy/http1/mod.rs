@@ -24,8 +24,8 @@ use crate::net::stream::Stream;
 use crate::proxy::body::Body;
 use crate::proxy::deadlines::{Deadline, Deadlines};
 use crate::proxy::upstream::http1::Upgraded;
-pub use connection::{RequestBody, RequestBodyError};
 use connection::Connection;
+pub use connection::{RequestBody, RequestBodyError};
 pub use head::HeadLimits;
 use head::{Head, HeadError, take_head};
 use respond::{Exchange, respond};
@@ -61,7 +61,12 @@ pub trait Service {
     fn limits(&self) -> Limits;
 
     /// Takes over a connection whose protocol changed.
-    fn upgraded(&self, client: Stream, read_ahead: bytes::BytesMut, backend: Upgraded) -> impl Future<Output = ()>;
+    fn upgraded(
+        &self,
+        client: Stream,
+        read_ahead: bytes::BytesMut,
+        backend: Upgraded,
+    ) -> impl Future<Output = ()>;
 }
 
 /// A head that could not be read, for the answer and the log.
@@ -251,7 +256,12 @@ async fn discard(connection: &Rc<Connection>) -> bool {
     true
 }
 
-async fn refuse(connection: &Rc<Connection>, response: Response<Body>, limits: &Limits, deadlines: &Deadlines) {
+async fn refuse(
+    connection: &Rc<Connection>,
+    response: Response<Body>,
+    limits: &Limits,
+    deadlines: &Deadlines,
+) {
     let exchange = Exchange {
         method: http::Method::GET,
         version: http::Version::HTTP_11,

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
 
 use super::unit::Unit;
+use crate::diagnostics::Severity;
 
 /// The largest file that is read.
 pub const LARGEST: u64 = 8 << 20;
@@ -64,6 +65,16 @@ impl ReadError {
             Self::KeyMissing => "KeyMissing",
             Self::CertificateMissing => "CertificateMissing",
             Self::Unsteady => "Unsteady",
+        }
+    }
+}
+
+impl ReadError {
+    /// Half a pair may be no pair at all, such as a bundle of roots.
+    pub fn severity(&self) -> Severity {
+        match self {
+            Self::KeyMissing | Self::CertificateMissing => Severity::Warning,
+            _ => Severity::Error,
         }
     }
 }

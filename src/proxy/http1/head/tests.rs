@@ -41,7 +41,9 @@ fn what_frames_a_body_is_unambiguous_or_refused() {
         let fields = format!("Content-Length: {length}\r\n");
         assert_eq!(head(&fields).unwrap_err(), HeadError::ContentLength, "{length:?}");
     }
-    for encoding in ["xchunked", "chunked, identity", "identity", "chunked, chunked", "chunked;q=1", "gzip", ""] {
+    for encoding in
+        ["xchunked", "chunked, identity", "identity", "chunked, chunked", "chunked;q=1", "gzip", ""]
+    {
         let fields = format!("Transfer-Encoding: {encoding}\r\n");
         assert_eq!(head(&fields).unwrap_err(), HeadError::TransferEncoding, "{encoding:?}");
     }
