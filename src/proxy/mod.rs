@@ -9,7 +9,7 @@ mod cork;
 pub mod deadlines;
 mod floods;
 mod headers;
-mod http1;
+pub(crate) mod http1;
 mod http2;
 mod pipeline;
 mod record;

@@ -45,38 +45,44 @@ impl Frame {
     /// The status of a response, where its header block begins with an entry of the static table.
     pub fn status(&self) -> Option<u16> {
         let indexed = [(0x88, 200), (0x89, 204), (0x8b, 304), (0x8c, 400), (0x8d, 404), (0x8e, 500)];
-        let first = *self.payload.first()?;
+        // A block may begin with a new size of the dynamic table.
+        let block = match self.payload.split_first()? {
+            (0x20..=0x3e, rest) => rest,
+            _ => &self.payload,
+        };
+        let first = *block.first()?;
         match indexed.iter().find(|(byte, _)| *byte == first) {
             Some((_, status)) => Some(*status),
             // A literal with the indexed name `:status`; its value is Huffman-coded or not.
-            None if first == 0x48 => self.literal_status(),
+            None if matches!(first, 0x08 | 0x18 | 0x48) => literal_status(block),
             None => None,
         }
     }
 
-    fn literal_status(&self) -> Option<u16> {
-        let length = *self.payload.get(1)?;
-        let value = self.payload.get(2..2 + usize::from(length & 0x7f))?;
-        if length & 0x80 == 0 {
-            return std::str::from_utf8(value).ok()?.parse().ok();
-        }
-        // Digits 0 to 2 are five bits long, the others six (RFC 7541, appendix B).
-        let bits = value.iter().fold(0u64, |bits, byte| bits << 8 | u64::from(*byte));
-        let mut left = 8 * value.len();
-        let mut status = 0;
-        for _ in 0..3 {
-            let five = bits >> left.checked_sub(5)? & 31;
-            let digit = if five <= 2 {
-                left -= 5;
-                five
-            } else {
-                left -= 6;
-                (bits >> left & 63) - 0x19 + 3
-            };
-            status = status * 10 + digit;
-        }
-        u16::try_from(status).ok()
+}
+
+fn literal_status(block: &[u8]) -> Option<u16> {
+    let length = *block.get(1)?;
+    let value = block.get(2..2 + usize::from(length & 0x7f))?;
+    if length & 0x80 == 0 {
+        return std::str::from_utf8(value).ok()?.parse().ok();
     }
+    // Digits 0 to 2 are five bits long, the others six (RFC 7541, appendix B).
+    let bits = value.iter().fold(0u64, |bits, byte| bits << 8 | u64::from(*byte));
+    let mut left = 8 * value.len();
+    let mut status = 0;
+    for _ in 0..3 {
+        let five = bits >> left.checked_sub(5)? & 31;
+        let digit = if five <= 2 {
+            left -= 5;
+            five
+        } else {
+            left = left.checked_sub(6)?;
+            ((bits >> left) & 63).checked_sub(0x19)? + 3
+        };
+        status = status * 10 + digit;
+    }
+    u16::try_from(status).ok()
 }
 
 /// A client after its preface.
@@ -94,7 +100,8 @@ impl Frames {
         assert_eq!(wire.alpn().as_deref(), Some("h2"));
         let mut frames = Self { wire, polite: true };
         let _ = frames.wire.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
-        let mut payload = Vec::new();
+        // Without a dynamic table the gateway's header blocks can be read by themselves.
+        let mut payload = vec![0, 1, 0, 0, 0, 0];
         for (id, value) in settings {
             payload.extend(id.to_be_bytes());
             payload.extend(value.to_be_bytes());

@@ -53,7 +53,7 @@ impl Grpc {
         let log = requests.clone();
         thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-            runtime.block_on(accept(TcpListener::from_std(listener).expect("a listener"), tls, log));
+            runtime.block_on(async { accept(TcpListener::from_std(listener).expect("a listener"), tls, log).await });
         });
         Self { address, requests }
     }

@@ -26,3 +26,12 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
         thread::sleep(Duration::from_millis(5));
     }
 }
+
+/// As [`eventually`], for tests whose connections need this thread meanwhile.
+pub async fn eventually_async(what: &str, mut condition: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !condition() {
+        assert!(begun.elapsed() < PATIENCE, "never came true: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}

@@ -30,8 +30,7 @@ impl Setup {
     pub fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("manifests")).unwrap();
-        let settings = "workers: 1\nlog-level: debug\nworker-shutdown-timeout: 20s\n".to_owned();
-        Self { folder, settings, files: 0 }
+        Self { folder, settings: "workers: 1\nlog-level: debug\n".into(), files: 0 }
     }
 
     /// A line of the settings file.
@@ -148,13 +147,6 @@ impl Gateway {
         let staged = self.folder.path().join(format!(".{name}"));
         fs::write(&staged, yaml).unwrap();
         fs::rename(staged, self.folder.path().join("manifests").join(name)).unwrap();
-    }
-
-    /// Replaces the settings file.
-    pub fn set(&self, settings: &str) {
-        let staged = self.folder.path().join(".settings");
-        fs::write(&staged, settings).unwrap();
-        fs::rename(staged, self.folder.path().join("settings.yaml")).unwrap();
     }
 
     pub fn terminate(&self) {

@@ -3,10 +3,10 @@
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request};
 use portcullis::testing::backend::{After, Backend};
-use portcullis::testing::eventually;
 use portcullis::testing::frames::{self, ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, Outcome};
 use portcullis::testing::frames::{PING, PRIORITY, RST_STREAM, SETTINGS, WINDOW_UPDATE};
 use portcullis::testing::http2::{Http2, get, post, receive};
+use portcullis::testing::{eventually, eventually_async};
 
 use crate::gateway::Gateway;
 
@@ -327,16 +327,18 @@ fn floods() {
         client.headers(1, &open, 0);
         // What the gateway answers is read, so that nothing but the gateway itself can stop the flood.
         let mut answers = client.wire.tcp().try_clone().unwrap();
-        std::thread::spawn(move || std::io::copy(&mut answers, &mut std::io::sink()));
+        let answers = std::thread::spawn(move || std::io::copy(&mut answers, &mut std::io::sink()));
         let flood = flood.repeat(1000);
-        let closed = (0..200).any(|_| client.wire.send(&flood).is_err());
-        assert!(closed, "{what}: 200,000 frames were taken");
+        let _ = (0..50).any(|_| client.wire.send(&flood).is_err());
+        let end = answers.join().unwrap();
+        let endless = end.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock);
+        assert!(!endless, "{what}: 50,000 frames were taken");
         let grown = gateway.resident().saturating_sub(before);
         assert!(grown < 24 * 1024, "{what}: {grown} KiB more than before");
     }
     // Priorities are ignored, and harmless.
     let mut client = gateway.frames();
-    for _ in 0..1000 {
+    for _ in 0..500 {
         client.send(PRIORITY, 0, 1, [0, 0, 0, 0, 1]);
     }
     client.get(1, "a.example", "/");
@@ -428,18 +430,8 @@ async fn a_client_that_cancels_takes_its_request_with_it() {
     let mut client: Http2 = gateway.http2("a.example").await;
     let (response, mut stream) = client.begin(post("a.example", "/"), false).await.unwrap();
     stream.send_data(Bytes::new(), true).unwrap();
-    let wait = |open: usize| {
-        let deadline = std::time::Instant::now() + portcullis::testing::PATIENCE;
-        let backend = &backend;
-        async move {
-            while backend.open_connections() != open {
-                assert!(std::time::Instant::now() < deadline, "not {open} connections");
-                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-            }
-        }
-    };
-    wait(1).await;
+    eventually_async("the request", || backend.open_connections() == 1).await;
     stream.send_reset(h2::Reason::CANCEL);
     drop(response);
-    wait(0).await;
+    eventually_async("the end of the request", || backend.open_connections() == 0).await;
 }

@@ -4,9 +4,9 @@
 //! gateway must refuse it, and its timers cost a system call a request (`docs/adr/0004-http1-server.md`). All
 //! of a connection runs in one task without locks; deadlines are coarse and shared.
 
-mod chunked;
+pub(crate) mod chunked;
 mod connection;
-mod head;
+pub(crate) mod head;
 mod respond;
 
 use std::future::poll_fn;
