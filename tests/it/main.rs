@@ -2,12 +2,24 @@
 
 mod admin;
 mod architecture;
+mod backends;
 mod ca;
 mod certificates;
 mod check;
 mod demo;
 mod diff;
+mod draining;
+mod forwarded;
+mod framing;
+mod gateway;
+mod http1;
+mod http2;
+mod manifests;
 mod policy;
+mod proxy_protocol;
+mod responses;
 mod rotation;
+mod routing;
 mod site;
+mod timeouts;
 mod tls;
