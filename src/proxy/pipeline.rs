@@ -56,11 +56,11 @@ struct Refusal {
 }
 
 impl Refusal {
-    fn new(status: StatusCode, reason: &'static str, message: &str) -> Self {
-        Self { response: answers::plain(status, message), reason }
+    fn new(status: StatusCode, reason: &'static str, message: &str) -> Box<Self> {
+        Box::new(Self { response: answers::plain(status, message), reason })
     }
 
-    fn bad_request(message: &str) -> Self {
+    fn bad_request(message: &str) -> Box<Self> {
         Self::new(StatusCode::BAD_REQUEST, "bad_request", message)
     }
 }
@@ -129,7 +129,7 @@ impl Client {
         request: &mut Request<Body>,
         settings: &Derived,
         record: &mut Record,
-    ) -> Result<Destination, Refusal> {
+    ) -> Result<Destination, Box<Refusal>> {
         if matches!(*request.method(), Method::CONNECT | Method::TRACE) {
             return Err(Refusal::new(
                 StatusCode::METHOD_NOT_ALLOWED,
@@ -167,10 +167,10 @@ impl Client {
             if let Some(location) = self.redirect(request, host, host_rules, route, settings, &claimed) {
                 let status = StatusCode::from_u16(settings.settings.http_redirect_code);
                 let status = status.unwrap_or(StatusCode::PERMANENT_REDIRECT);
-                return Err(Refusal {
+                return Err(Box::new(Refusal {
                     response: answers::redirect(status, location),
                     reason: "https_redirect",
-                });
+                }));
             }
             match &route.action {
                 Action::NotFound => Err(no_route()),
@@ -312,12 +312,12 @@ impl Service for Client {
     }
 }
 
-fn no_route() -> Refusal {
+fn no_route() -> Box<Refusal> {
     Refusal::new(StatusCode::NOT_FOUND, "no_route", "no route for this host and path")
 }
 
 /// The host and port that the client named. HTTP/1.0 clients may do without.
-fn authority(request: &Request<Body>) -> Result<Option<HeaderValue>, Refusal> {
+fn authority(request: &Request<Body>) -> Result<Option<HeaderValue>, Box<Refusal>> {
     let mut hosts = request.headers().get_all(HOST).iter();
     let field = hosts.next();
     if hosts.next().is_some() {
@@ -348,7 +348,7 @@ fn authority_text(value: &HeaderValue) -> &str {
 }
 
 /// Brings the path into its canonical form, the one that is matched and forwarded.
-fn canonicalise_path(request: &mut Request<Body>) -> Result<(), Refusal> {
+fn canonicalise_path(request: &mut Request<Body>) -> Result<(), Box<Refusal>> {
     let uri = request.uri();
     if !uri.path().starts_with('/') {
         return Err(Refusal::bad_request("the request target is not a path"));
@@ -368,7 +368,11 @@ fn canonicalise_path(request: &mut Request<Body>) -> Result<(), Refusal> {
 
 /// Whether a request for `host` may come over a connection made for `identity`: the certificate served must be
 /// good for it, and its host must ask the same of clients.
-fn may_speak_for(identity: &ServedIdentity, snapshot: &Snapshot, host: Option<&str>) -> Result<(), Refusal> {
+fn may_speak_for(
+    identity: &ServedIdentity,
+    snapshot: &Snapshot,
+    host: Option<&str>,
+) -> Result<(), Box<Refusal>> {
     let sni = identity.sni.as_ref().map(|name| name.as_str());
     let covered = match host {
         Some(host) if sni == Some(host) => true,
@@ -389,7 +393,11 @@ fn may_speak_for(identity: &ServedIdentity, snapshot: &Snapshot, host: Option<&s
 }
 
 /// Refuses a body that says it is too large, and cuts one off that turns out to be.
-fn bound_body(request: &mut Request<Body>, limit: Option<u64>, record: &mut Record) -> Result<(), Refusal> {
+fn bound_body(
+    request: &mut Request<Body>,
+    limit: Option<u64>,
+    record: &mut Record,
+) -> Result<(), Box<Refusal>> {
     use http_body::Body as _;
     let declared = request.body().size_hint().exact().or_else(|| {
         let length = request.headers().get(CONTENT_LENGTH)?;
