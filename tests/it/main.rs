@@ -2,6 +2,7 @@
 
 mod admin;
 mod backends;
+mod ca;
 mod diff;
 mod draining;
 mod forwarded;
