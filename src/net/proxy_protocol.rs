@@ -156,9 +156,12 @@ mod tests {
     #[tokio::test]
     async fn headers_of_both_versions_however_they_are_cut() {
         let address = |text: &str| text.parse::<SocketAddr>().unwrap();
-        let ipv4 = Some(Proxied { client: address("192.0.2.1:4096"), destination: address("198.51.100.2:443") });
-        let ipv6 =
-            Some(Proxied { client: address("[2001:db8::1]:4096"), destination: address("[2001:db8::2]:443") });
+        let ipv4 =
+            Some(Proxied { client: address("192.0.2.1:4096"), destination: address("198.51.100.2:443") });
+        let ipv6 = Some(Proxied {
+            client: address("[2001:db8::1]:4096"),
+            destination: address("[2001:db8::2]:443"),
+        });
         let v6: Vec<u8> = [
             &"2001:db8::1".parse::<std::net::Ipv6Addr>().unwrap().octets()[..],
             &"2001:db8::2".parse::<std::net::Ipv6Addr>().unwrap().octets(),

@@ -119,7 +119,9 @@ mod tests {
 
     #[test]
     fn floods_are_noticed_however_they_are_cut() {
-        for (kind, payload) in [(PING, &[0; 8][..]), (4, b""), (0, b""), (0, b"x"), (3, &[0; 4]), (CONTINUATION, b"")] {
+        for (kind, payload) in
+            [(PING, &[0; 8][..]), (4, b""), (0, b""), (0, b"x"), (3, &[0; 4]), (CONTINUATION, b"")]
+        {
             let flood = vec![frame(kind, 0, payload); 1001];
             for cut in [1, 7, 10, 4096] {
                 assert_eq!(see(&flood[..1000], cut), Ok(()), "{kind}");
@@ -130,7 +132,8 @@ mod tests {
 
     #[test]
     fn requests_and_uploads_pay_for_their_frames() {
-        let request = [frame(1, 5, &[0x82; 20]), frame(WINDOW_UPDATE, 0, &[0, 0, 1, 0]), frame(3, 0, &[0; 4])].concat();
+        let request =
+            [frame(1, 5, &[0x82; 20]), frame(WINDOW_UPDATE, 0, &[0, 0, 1, 0]), frame(3, 0, &[0; 4])].concat();
         assert_eq!(see(&vec![request; 20_000], 1000), Ok(()));
         let upload = [frame(0, 0, &[0; 16_384]), frame(PING, 0, &[0; 8])].concat();
         assert_eq!(see(&vec![upload; 500], 5000), Ok(()));

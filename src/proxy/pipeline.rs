@@ -326,7 +326,9 @@ fn authority(request: &Request<Body>) -> Result<Option<HeaderValue>, Refusal> {
     let Some(target) = request.uri().authority() else {
         // RFC 9113, section 8.3.1: one of the two must be there.
         return match field {
-            None if request.version() == Version::HTTP_2 => Err(Refusal::bad_request("the request has no host")),
+            None if request.version() == Version::HTTP_2 => {
+                Err(Refusal::bad_request("the request has no host"))
+            }
             field => Ok(field.cloned()),
         };
     };

@@ -105,7 +105,9 @@ impl Backend {
 
     /// The request that is there, or will be, as the only one.
     pub fn only_request(&self) -> Request {
-        eventually("a request at the backend", || self.requests().first().is_some_and(|first| first.complete));
+        eventually("a request at the backend", || {
+            self.requests().first().is_some_and(|first| first.complete)
+        });
         let requests = self.requests();
         assert_eq!(requests.len(), 1, "{requests:#?}");
         requests[0].clone()
@@ -114,7 +116,11 @@ impl Backend {
     /// The request lines so far, of requests that came whole.
     pub fn lines(&self) -> Vec<String> {
         let requests = self.requests();
-        requests.iter().filter(|request| request.complete).map(|request| format!("{} {}", request.method, request.target)).collect()
+        requests
+            .iter()
+            .filter(|request| request.complete)
+            .map(|request| format!("{} {}", request.method, request.target))
+            .collect()
     }
 
     /// Connections that were ever made.

@@ -58,7 +58,6 @@ impl Frame {
             None => None,
         }
     }
-
 }
 
 fn literal_status(block: &[u8]) -> Option<u16> {

@@ -52,8 +52,11 @@ impl Grpc {
         let requests = Log::default();
         let log = requests.clone();
         thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-            runtime.block_on(async { accept(TcpListener::from_std(listener).expect("a listener"), tls, log).await });
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            runtime.block_on(async {
+                accept(TcpListener::from_std(listener).expect("a listener"), tls, log).await
+            });
         });
         Self { address, requests }
     }

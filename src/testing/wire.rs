@@ -7,7 +7,9 @@ use std::sync::Arc;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, ServerConfig, ServerConnection, StreamOwned};
+use rustls::{
+    ClientConfig, ClientConnection, DigitallySignedStruct, ServerConfig, ServerConnection, StreamOwned,
+};
 
 use super::PATIENCE;
 use super::certificates::PemPair;
@@ -36,7 +38,8 @@ impl Wire {
     pub fn client(tcp: TcpStream, sni: Option<&str>, alpn: &[&str]) -> io::Result<Self> {
         let mut config = client_config(alpn);
         config.enable_sni = sni.is_some();
-        let name = ServerName::try_from(sni.unwrap_or("none.invalid").to_owned()).map_err(io::Error::other)?;
+        let name =
+            ServerName::try_from(sni.unwrap_or("none.invalid").to_owned()).map_err(io::Error::other)?;
         let session = ClientConnection::new(Arc::new(config), name).map_err(io::Error::other)?;
         tcp.set_read_timeout(Some(PATIENCE))?;
         tcp.set_nodelay(true)?;

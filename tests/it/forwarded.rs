@@ -112,7 +112,8 @@ fn other_spellings_of_our_fields_are_dropped() {
         assert_eq!(request.field(name), None, "{name}");
     }
     assert_eq!(request.field("my.field"), Some("y"), "a dot alone is no alias");
-    let request = seen(&["enable-underscores-in-headers: true"], "X_Forwarded_For: 10.0.0.1\r\nMy_Field: x\r\n");
+    let request =
+        seen(&["enable-underscores-in-headers: true"], "X_Forwarded_For: 10.0.0.1\r\nMy_Field: x\r\n");
     assert_eq!((request.field("x_forwarded_for"), request.field("my_field")), (None, Some("x")));
 }
 
@@ -129,9 +130,15 @@ fn redirects_to_https() {
             .ingress(&Ingress::new("m", "missing.example").path("Prefix", "/", "web").tls("nowhere"))
             .ingress(&Ingress::new("p", "plain.example").path("Prefix", "/", "web"))
             .ingress(
-                &Ingress::new("f", "force.example").path("Prefix", "/", "web").annotation("force-ssl-redirect", "true"),
+                &Ingress::new("f", "force.example")
+                    .path("Prefix", "/", "web")
+                    .annotation("force-ssl-redirect", "true"),
             )
-            .ingress(&Ingress::new("s", "a.example").path("Exact", "/.well-known/acme-challenge/token", "web"));
+            .ingress(&Ingress::new("s", "a.example").path(
+                "Exact",
+                "/.well-known/acme-challenge/token",
+                "web",
+            ));
         settings.iter().fold(setup, |setup, line| setup.setting(line)).start()
     };
     let gateway = setup(&[]);

@@ -56,7 +56,10 @@ fn with_field(field: &str, body: &str) -> String {
 fn content_length_next_to_transfer_encoding() {
     let target = Target::new();
     target.refused(400, with_field("Content-Length: 6\r\nTransfer-Encoding: chunked", "0\r\n\r\nG"));
-    target.refused(400, with_field("Content-Length: 4\r\nTransfer-Encoding: chunked", "5c\r\nGPOST / HTTP/1.1\r\n"));
+    target.refused(
+        400,
+        with_field("Content-Length: 4\r\nTransfer-Encoding: chunked", "5c\r\nGPOST / HTTP/1.1\r\n"),
+    );
     target.refused(400, with_field("Transfer-Encoding: chunked\r\nContent-Length: 0", "0\r\n\r\n"));
 }
 
@@ -90,16 +93,30 @@ fn transfer_encodings_that_parsers_disagree_on() {
         target.refused(400, with_field(field, "0\r\n\r\n"));
     }
     // Whitespace around a value is no part of it.
-    let padded = "POST / HTTP/1.1\r\nHost: a.example\r\nTransfer-Encoding:\tChunked \r\n\r\n1\r\nx\r\n0\r\n\r\n";
+    let padded =
+        "POST / HTTP/1.1\r\nHost: a.example\r\nTransfer-Encoding:\tChunked \r\n\r\n1\r\nx\r\n0\r\n\r\n";
     assert_eq!(target.attack(format!("{padded}{NEXT}")), [200, 200]);
 }
 
 #[test]
 fn lengths_that_parsers_disagree_on() {
     let target = Target::new();
-    for value in
-        ["+5", "-0", "0x5", "05", "5 5", "5, 5", "5, 6", "5,", "1e1", "18446744073709551616", "99999999999999999999", "", "five", "5\u{b}"]
-    {
+    for value in [
+        "+5",
+        "-0",
+        "0x5",
+        "05",
+        "5 5",
+        "5, 5",
+        "5, 6",
+        "5,",
+        "1e1",
+        "18446744073709551616",
+        "99999999999999999999",
+        "",
+        "five",
+        "5\u{b}",
+    ] {
         target.refused(400, with_field(&format!("Content-Length: {value}"), "hello"));
     }
     target.refused(400, with_field("Content-Length: 5\r\nContent-Length: 10", "hello"));
@@ -124,13 +141,14 @@ fn bodies_where_none_is_expected_stay_bodies() {
 fn early_answers_leave_no_body_behind() {
     let target = Target::new();
     let length = SMUGGLED.len();
-    for (host, path, status) in [("nobody.example", "/", 404), ("a.example", "/%zz", 400), ("a@b", "/", 400)] {
+    for (host, path, status) in [("nobody.example", "/", 404), ("a.example", "/%zz", 400), ("a@b", "/", 400)]
+    {
         for framing in [format!("Content-Length: {length}"), "Transfer-Encoding: chunked".to_owned()] {
             let body = match framing.starts_with('C') {
                 true => SMUGGLED.to_owned(),
                 false => format!("{length:x}\r\n{SMUGGLED}\r\n0\r\n\r\n"),
             };
-                    let request = format!("POST {path} HTTP/1.1\r\nHost: {host}\r\n{framing}\r\n\r\n{body}{NEXT}");
+            let request = format!("POST {path} HTTP/1.1\r\nHost: {host}\r\n{framing}\r\n\r\n{body}{NEXT}");
             let statuses = target.attack(request);
             // Drained and answered, or closed.
             assert!(statuses == [status, 200] || statuses == [status], "{host}{path}: {statuses:?}");
@@ -181,7 +199,8 @@ fn chunks_that_parsers_disagree_on() {
     }
     // Extensions are allowed and end at the gateway.
     let body = "3;name=value\r\nabc\r\n0;last\r\n\r\n";
-    let head = "POST / HTTP/1.1\r\nHost: a.example\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n";
+    let head =
+        "POST / HTTP/1.1\r\nHost: a.example\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n";
     assert_eq!(target.attack(format!("{head}{body}")), [200]);
     assert_eq!(target.backend.requests().last().unwrap().body, b"abc");
 }
@@ -217,8 +236,13 @@ fn hosts_that_are_none_or_two() {
         target.refused(400, format!("GET / HTTP/1.1\r\n{fields}\r\nConnection: close\r\n\r\n"));
     }
     target.refused(400, "GET http://evil.example/ HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n");
-    target.refused(400, "GET http://user@a.example/ HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n");
-    assert_eq!(target.attack("GET http://a.example/x HTTP/1.1\r\nHost: A.example.:8080\r\nConnection: close\r\n\r\n"), [200]);
+    target
+        .refused(400, "GET http://user@a.example/ HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n");
+    assert_eq!(
+        target
+            .attack("GET http://a.example/x HTTP/1.1\r\nHost: A.example.:8080\r\nConnection: close\r\n\r\n"),
+        [200]
+    );
     assert_eq!(target.backend.requests().last().unwrap().target, "/x");
     assert_eq!(target.backend.requests().last().unwrap().field("host"), Some("a.example"));
 }
@@ -240,7 +264,12 @@ fn sizes_have_ends() {
     }
     for size in [8, 16, 32, 60] {
         let cookie = "x".repeat(size * 1024);
-        assert_eq!(target.attack(format!("GET / HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\nCookie: {cookie}\r\n\r\n")), [200]);
+        assert_eq!(
+            target.attack(format!(
+                "GET / HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\nCookie: {cookie}\r\n\r\n"
+            )),
+            [200]
+        );
         assert_eq!(target.backend.requests().last().unwrap().field("cookie"), Some(&*cookie));
     }
     for head in [
@@ -298,7 +327,10 @@ fn upgrades_do_not_carry_requests() {
     let fields = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__";
     assert_eq!(target.attack(request(fields, NEXT)), [200, 200]);
     let seen = &target.backend.requests()[2];
-    assert_eq!((seen.field("upgrade"), seen.field("http2-settings"), seen.field("connection")), (None, None, None));
+    assert_eq!(
+        (seen.field("upgrade"), seen.field("http2-settings"), seen.field("connection")),
+        (None, None, None)
+    );
     // With a body the upgrade waits for its end.
     let fields = format!("Connection: upgrade\r\nUpgrade: x\r\nContent-Length: {}", SMUGGLED.len());
     assert_eq!(target.attack(request(&fields, &format!("{SMUGGLED}{NEXT}"))), [200, 200]);

@@ -68,9 +68,15 @@ fn responses_without_a_body() {
     let gateway = Gateway::before(&backend);
     let mut client = gateway.client();
     let head = client.ask("HEAD /head HTTP/1.1\r\nHost: a.example\r\n\r\n");
-    assert_eq!((head.status, head.field("content-length"), head.field("x-backend")), (200, Some("1000"), Some("here")));
+    assert_eq!(
+        (head.status, head.field("content-length"), head.field("x-backend")),
+        (200, Some("1000"), Some("here"))
+    );
     let empty = client.get("a.example", "/204");
-    assert_eq!((empty.status, empty.field("content-length"), empty.field("transfer-encoding")), (204, None, None));
+    assert_eq!(
+        (empty.status, empty.field("content-length"), empty.field("transfer-encoding")),
+        (204, None, None)
+    );
     assert_eq!(client.get("a.example", "/304").field("etag"), Some("\"x\""));
     assert_eq!(client.get("a.example", "/205").status, 205);
     // All over one connection: nothing of a body was left in between.
@@ -114,7 +120,8 @@ fn a_client_that_waits_for_100_continue() {
     client.send("hello");
     assert_eq!(client.response().text(), "hello");
     // A final answer instead: the body never comes, and the connection is at its end.
-    client.send("POST / HTTP/1.1\r\nHost: nobody.example\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n");
+    client
+        .send("POST / HTTP/1.1\r\nHost: nobody.example\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n");
     let response = client.response();
     assert_eq!((response.status, response.field("connection")), (404, Some("close")));
     client.assert_closed();
@@ -314,7 +321,9 @@ fn bodies_larger_than_allowed() {
     let gateway = Gateway::in_front_of(backend.address(), &[("proxy-body-size", "10k")], &[]);
     let body = "x".repeat(10 * 1024);
     let mut client = gateway.client();
-    let post = |body: &str| format!("POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    let post = |body: &str| {
+        format!("POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+    };
     assert_eq!(client.ask(post(&body)).status, 200);
     // Announced: refused before a byte of it is read, and told to a client that sends it nonetheless.
     let large = "x".repeat(3_000_000);

@@ -84,7 +84,10 @@ fn requests_that_are_malformed() {
     let plain = frames::get("a.example", "/");
     let with = |name: &'static str, value: &'static str| [&plain[..], &[(name, value)]].concat();
     let replaced = |name: &str, value: &'static str| -> Vec<(&'static str, &'static str)> {
-        plain.iter().map(|(known, old)| if *known == name { (*known, value) } else { (*known, *old) }).collect()
+        plain
+            .iter()
+            .map(|(known, old)| if *known == name { (*known, value) } else { (*known, *old) })
+            .collect()
     };
     let without = |name: &str| plain.iter().filter(|(known, _)| *known != name).copied().collect::<Vec<_>>();
     let mut late = without(":path");
@@ -131,7 +134,10 @@ fn requests_that_are_malformed() {
         let outcome = client.outcome(1);
         let refused = matches!(
             outcome,
-            Outcome::Status(400) | Outcome::Reset(frames::PROTOCOL_ERROR) | Outcome::GoAway(_) | Outcome::Closed
+            Outcome::Status(400)
+                | Outcome::Reset(frames::PROTOCOL_ERROR)
+                | Outcome::GoAway(_)
+                | Outcome::Closed
         );
         assert!(refused, "{fields:?}: {outcome:?}");
     }
@@ -305,7 +311,10 @@ fn header_compression_bombs() {
     ] {
         let mut client = gateway.frames();
         client.send(HEADERS, END_STREAM | END_HEADERS, 1, &block);
-        assert!(matches!(client.goaway(), Some(frames::COMPRESSION_ERROR | frames::PROTOCOL_ERROR) | None), "{block:?}");
+        assert!(
+            matches!(client.goaway(), Some(frames::COMPRESSION_ERROR | frames::PROTOCOL_ERROR) | None),
+            "{block:?}"
+        );
     }
     assert_eq!(backend.requests().len(), 1);
 }

@@ -1,8 +1,12 @@
 //! Tests of the binary and of the library's public face, a module for each area.
 
 mod admin;
+mod architecture;
 mod backends;
 mod ca;
+mod certificates;
+mod check;
+mod demo;
 mod diff;
 mod draining;
 mod forwarded;
@@ -14,5 +18,8 @@ mod manifests;
 mod policy;
 mod proxy_protocol;
 mod responses;
+mod rotation;
 mod routing;
+mod site;
 mod timeouts;
+mod tls;

@@ -125,7 +125,8 @@ impl Ingress {
         }
         yaml += "spec:\n";
         if let Some(service) = &self.default_backend {
-            let _ = writeln!(yaml, "  defaultBackend: {{service: {{name: {service}, port: {{number: 80}}}}}}");
+            let _ =
+                writeln!(yaml, "  defaultBackend: {{service: {{name: {service}, port: {{number: 80}}}}}}");
         }
         if let (Some(secret), Some(host)) = (&self.tls, &self.host) {
             let _ = writeln!(yaml, "  tls: [{{hosts: [\"{host}\"], secretName: {secret}}}]");

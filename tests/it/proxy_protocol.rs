@@ -74,7 +74,12 @@ fn without_a_header_there_is_no_answer() {
     let backend = Backend::echo();
     let gateway =
         Gateway::with(&backend, &["use-proxy-protocol: true", "proxy-protocol-header-timeout: 500ms"]);
-    for bytes in ["GET / HTTP/1.1\r\nHost: a.example\r\n\r\n", "PROXY TCP4 192.0.2.1 198.51", "PROXY TCP4 x y 1 2\r\nGET", ""] {
+    for bytes in [
+        "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n",
+        "PROXY TCP4 192.0.2.1 198.51",
+        "PROXY TCP4 x y 1 2\r\nGET",
+        "",
+    ] {
         let mut client = gateway.client();
         client.send(bytes);
         client.assert_closed();

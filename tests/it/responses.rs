@@ -18,7 +18,12 @@ fn poisoned(answer: &str, method: &str) -> (u16, Vec<u8>, bool, usize) {
     let first = client.ask(format!("{method} /first HTTP/1.1\r\nHost: a.example\r\n\r\n"));
     let mut client = gateway.client();
     let next = client.get("a.example", "/next");
-    assert_eq!((next.status, next.text().as_str()), (200, "next"), "{answer_shown}", answer_shown = first.text());
+    assert_eq!(
+        (next.status, next.text().as_str()),
+        (200, "next"),
+        "{answer_shown}",
+        answer_shown = first.text()
+    );
     (first.status, first.body, first.complete, backend.connections())
 }
 
@@ -26,7 +31,10 @@ fn poisoned(answer: &str, method: &str) -> (u16, Vec<u8>, bool, usize) {
 fn ambiguous_or_broken_heads_are_a_502() {
     let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "x: y\r\n".repeat(10_000));
     let huge = format!("HTTP/1.1 200 OK\r\nX: {}\r\nContent-Length: 0\r\n\r\n", "y".repeat(400_000));
-    let storm = format!("{}HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "HTTP/1.1 102 Processing\r\n\r\n".repeat(1000));
+    let storm = format!(
+        "{}HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+        "HTTP/1.1 102 Processing\r\n\r\n".repeat(1000)
+    );
     for answer in [
         "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
         "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
@@ -58,7 +66,11 @@ fn what_follows_a_response_is_not_the_next_one() {
         (format!("HTTP/1.1 204 No Content\r\nContent-Length: 8\r\n\r\npoisoned{extra}"), "GET", ""),
         (format!("HTTP/1.1 304 Not Modified\r\n\r\n{extra}"), "GET", ""),
         (format!("HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\npoisoned{extra}"), "HEAD", ""),
-        (format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n{extra}"), "GET", "ok"),
+        (
+            format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n{extra}"),
+            "GET",
+            "ok",
+        ),
     ] {
         let (_, got, complete, connections) = poisoned(&answer, method);
         assert_eq!((&*got, complete), (body.as_bytes(), true), "{answer:?}");
@@ -98,6 +110,9 @@ fn a_body_until_close_becomes_chunks() {
     let mut client = gateway.client();
     for _ in 0..2 {
         let response = client.get("a.example", "/");
-        assert_eq!((response.text().as_str(), response.field("transfer-encoding")), ("until the end", Some("chunked")));
+        assert_eq!(
+            (response.text().as_str(), response.field("transfer-encoding")),
+            ("until the end", Some("chunked"))
+        );
     }
 }

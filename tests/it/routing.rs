@@ -9,7 +9,10 @@ use crate::manifests::{Ingress, service};
 
 /// Backends that say their name.
 fn named(name: &'static str) -> Backend {
-    Backend::answering(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{name}", name.len()), After::KeepAlive)
+    Backend::answering(
+        format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{name}", name.len()),
+        After::KeepAlive,
+    )
 }
 
 /// The name of the backend, or the status.
@@ -21,7 +24,10 @@ fn ask(gateway: &Gateway, host: &str, path: &str) -> String {
 /// The services `one` to `four`.
 fn setup(backends: &[Backend; 4]) -> Setup {
     let names = ["one", "two", "three", "four"];
-    names.iter().zip(backends).fold(Setup::new(), |setup, (name, backend)| setup.service(name, &[backend.address()]))
+    names
+        .iter()
+        .zip(backends)
+        .fold(Setup::new(), |setup, (name, backend)| setup.service(name, &[backend.address()]))
 }
 
 fn backends() -> [Backend; 4] {
@@ -39,10 +45,14 @@ fn paths() {
                 .path("Exact", "/foo", "two")
                 .path("Prefix", "/foo/bar", "three")
                 .path("ImplementationSpecific", "/impl", "four")
-                .raw_path("{pathType: Prefix, path: /resource, backend: {resource: {kind: Bucket, name: b}}}"),
+                .raw_path(
+                    "{pathType: Prefix, path: /resource, backend: {resource: {kind: Bucket, name: b}}}",
+                ),
         )
         // The same path again, by a younger Ingress.
-        .ingress(&Ingress::new("b", "a.example").path("Prefix", "/foo", "four").created("2021-01-01T00:00:00Z"))
+        .ingress(
+            &Ingress::new("b", "a.example").path("Prefix", "/foo", "four").created("2021-01-01T00:00:00Z"),
+        )
         .start();
     for (path, answer) in [
         ("/foo", "two"),
@@ -73,20 +83,38 @@ fn one_form_of_a_path_is_matched_and_forwarded() {
         .service("admin", &[admin.address()])
         .ingress(&Ingress::new("a", "a.example").path("Prefix", "/", "web").path("Prefix", "/admin", "admin"))
         .start();
-    for path in
-        ["/%2e%2e/admin", "//admin", "/./admin", "/%61dmin", "/x/../admin", "/admin/.", "/x/%2e%2e/admin", "/admin//x"]
-    {
+    for path in [
+        "/%2e%2e/admin",
+        "//admin",
+        "/./admin",
+        "/%61dmin",
+        "/x/../admin",
+        "/admin/.",
+        "/x/%2e%2e/admin",
+        "/admin//x",
+    ] {
         let answer = ask(&gateway, "a.example", path);
         assert!(answer == "admin" || answer == "400", "{path}: {answer}");
     }
     // An encoded slash never becomes one, and what was encoded twice is decoded at most once.
-    for path in ["/a/..%2fadmin", "/%252e%252e/admin", "/x%2fadmin", "/a\\..\\admin", "/admin%00", "/#/../admin", "/admin;x=1"] {
+    for path in [
+        "/a/..%2fadmin",
+        "/%252e%252e/admin",
+        "/x%2fadmin",
+        "/a\\..\\admin",
+        "/admin%00",
+        "/#/../admin",
+        "/admin;x=1",
+    ] {
         let answer = ask(&gateway, "a.example", path);
         if answer == "400" || answer == "admin" {
             continue;
         }
         let forwarded = answer.strip_prefix("GET ").unwrap_or_else(|| panic!("{path}: {answer}"));
-        assert!(!forwarded.to_lowercase().starts_with("/admin/") && forwarded != "/admin", "{path}: {forwarded}");
+        assert!(
+            !forwarded.to_lowercase().starts_with("/admin/") && forwarded != "/admin",
+            "{path}: {forwarded}"
+        );
         assert!(!forwarded.contains("/../") && !forwarded.contains("//"), "{path}: {forwarded}");
     }
     assert_eq!(ask(&gateway, "a.example", "/a%2Fb?q=%2e%2e//x"), "GET /a%2Fb?q=%2e%2e//x");
@@ -218,7 +246,8 @@ fn protocols_that_clients_offer() {
         .secret("a", &authority.leaf(&["a.example"]).issue())
         .ingress(&Ingress::new("a", "a.example").path("Prefix", "/", "one").tls("a"))
         .start();
-    let agreed = |offered: &[&str]| Client::try_tls(gateway.https, Some("a.example"), offered).map(|c| c.wire.alpn());
+    let agreed =
+        |offered: &[&str]| Client::try_tls(gateway.https, Some("a.example"), offered).map(|c| c.wire.alpn());
     assert_eq!(agreed(&[]).unwrap(), None);
     assert_eq!(agreed(&["http/1.1"]).unwrap().as_deref(), Some("http/1.1"));
     assert_eq!(agreed(&["http/1.1", "h2"]).unwrap().as_deref(), Some("h2"));

@@ -107,7 +107,9 @@ fn backends_that_are_silent() {
     let response = client.get("a.example", "/half");
     assert_eq!((response.status, response.complete, &*response.body), (200, false, &b"hello"[..]));
     let mut grpc = gateway.client();
-    let response = grpc.ask("POST / HTTP/1.1\r\nHost: a.example\r\nContent-Type: application/grpc\r\nContent-Length: 0\r\n\r\n");
+    let response = grpc.ask(
+        "POST / HTTP/1.1\r\nHost: a.example\r\nContent-Type: application/grpc\r\nContent-Length: 0\r\n\r\n",
+    );
     assert_eq!((response.status, response.field("grpc-status")), (200, Some("4")));
 }
 

@@ -20,9 +20,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::spawn_local;
 
 use super::*;
+use crate::names::object::{ObjectName, ServicePortRef};
 use crate::snapshot::clusters::ClusterKey;
 use crate::snapshot::hosts::HttpsRedirect;
-use crate::store::objects::{ObjectName, ServicePortRef};
 
 /// Starts a backend that handles each connection, given with its number, by `handle`.
 pub async fn backend<F: Future<Output = ()> + 'static>(
