@@ -7,6 +7,7 @@ pub mod backend;
 pub mod certificates;
 pub mod client;
 pub mod frames;
+pub mod fuzz;
 pub mod grpc;
 pub mod http2;
 pub mod message;
