@@ -125,7 +125,7 @@ impl Frames {
     }
 
     /// The next frame; `None` at the end. SETTINGS and PING are answered by themselves where `polite`.
-    pub fn next(&mut self) -> Option<Frame> {
+    pub fn read(&mut self) -> Option<Frame> {
         let head = self.wire.take(9);
         if head.len() < 9 {
             return None;
@@ -143,7 +143,7 @@ impl Frames {
     /// The next frame that `wanted` is true of; all others are passed over.
     pub fn find(&mut self, wanted: impl Fn(&Frame) -> bool) -> Option<Frame> {
         loop {
-            let frame = self.next()?;
+            let frame = self.read()?;
             if wanted(&frame) {
                 return Some(frame);
             }

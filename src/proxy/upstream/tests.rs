@@ -118,7 +118,7 @@ pub async fn gateway(address: SocketAddr, protocol: BackendProtocol, deadlines: 
         let (upstream, cluster, deadlines) = (upstream.clone(), cluster.clone(), deadlines.clone());
         let service = service_fn(move |request: Request<hyper::body::Incoming>| {
             let (upstream, cluster) = (upstream.clone(), cluster.clone());
-            let request = request.map(|body| Streamed::wrap(body, &deadlines, Duration::from_secs(60)));
+            let request = request.map(|body| Streamed::wrap(body, &deadlines, Duration::from_secs(3600)));
             async move {
                 match upstream.forward(&cluster, &policy(protocol), request).await {
                     Ok(response) => Ok::<_, std::convert::Infallible>(response),
