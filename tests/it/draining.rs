@@ -78,7 +78,7 @@ fn goaway_comes_in_two_steps() {
     client.get(3, "a.example", "/late");
     open.send(()).unwrap();
     open.send(()).unwrap();
-    let rest: Vec<_> = std::iter::from_fn(|| client.next()).collect();
+    let rest: Vec<_> = std::iter::from_fn(|| client.read()).collect();
     for stream in [1, 3] {
         assert!(rest.iter().any(|frame| frame.kind == HEADERS && frame.stream == stream), "{rest:?}");
     }
