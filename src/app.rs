@@ -5,6 +5,8 @@
 //! no client ever meets a gateway that knows half of its certificates. End: readiness goes first, then the
 //! workers drain.
 
+mod stapler;
+
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -36,6 +38,7 @@ use crate::telemetry::logging::Logging;
 use crate::telemetry::worker_stats::WorkerStats;
 use crate::tls::client::ClientTls;
 use crate::tls::tickets::Tickets;
+use stapler::Stapler;
 
 /// Batches of events that may wait for the control loop.
 const BATCHES: usize = 64;
@@ -112,6 +115,7 @@ struct Control {
     settings: Arc<Settings>,
     compiled: Compiled,
     tickets: Arc<Tickets>,
+    stapler: Stapler,
     shared: Shared,
     logging: Logging,
     /// What is wrong with files, by file.
@@ -138,6 +142,7 @@ impl Control {
         let (view, _) = watch::channel(Arc::new(View::default()));
         Ok(Self {
             store: Store::new(),
+            stapler: Stapler::new(&settings),
             settings,
             compiled,
             tickets,
@@ -161,6 +166,7 @@ impl Control {
         let (reloads, mut reload) = mpsc::channel(4);
         let (_config_map, config_map) = watch::channel(None);
         self.start_admin()?;
+        self.stapler.start(batches.clone());
         self.start_source(batches)?;
         let reloader = Reloader::new(inputs, loaded);
         tokio::task::spawn_local(async move { reloader.run(config_map, reloads).await });
@@ -245,14 +251,24 @@ impl Control {
 
     /// Brings what workers serve up to date. Until every source has listed once, nothing is served at all.
     fn compile(&mut self) -> anyhow::Result<()> {
-        let changes = self.store.take_changes();
-        self.compiled = compile(&self.store, &changes, &self.settings, &self.compiled, now());
+        self.compile_changes();
+        if self.synced && !self.workers.running() {
+            let staples = self.stapler.restore(self.compiled.wanted_staples());
+            staples.into_iter().for_each(|staple| self.store.apply(staple));
+            self.compile_changes();
+        }
         if self.synced {
             self.shared.publish(Arc::new(self.compiled.snapshot.clone()));
             self.workers.start()?;
         }
         self.publish_view();
         Ok(())
+    }
+
+    fn compile_changes(&mut self) {
+        let changes = self.store.take_changes();
+        self.compiled = compile(&self.store, &changes, &self.settings, &self.compiled, now());
+        self.stapler.follow(&self.compiled.staple_demand);
     }
 
     fn reload(&mut self, reload: Reload) -> anyhow::Result<()> {
@@ -268,6 +284,7 @@ impl Control {
                 self.pending = pending.iter().map(PendingRestart::from).collect();
                 self.logging.set(&settings);
                 self.tickets.set_lifetime(settings.ssl_session_timeout);
+                self.stapler.set(&settings);
                 self.settings = settings;
                 self.compile()
             }
