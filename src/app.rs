@@ -19,7 +19,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
-use crate::admin::view::{PendingRestart, SourceStatus, View};
+use crate::admin::view::{PendingRestart, SettingsStatus, SourceStatus, View};
 use crate::admin::{self, AdminState};
 use crate::compile::{Compiled, compile};
 use crate::diagnostics::Diagnostic;
@@ -32,6 +32,7 @@ use crate::settings::reload::{Applied, Reload, Reloader};
 use crate::snapshot::shared::Shared;
 use crate::sources::Batch;
 use crate::sources::directory::Directory;
+use crate::sources::origins::Origins;
 use crate::store::Store;
 use crate::telemetry::access_log::AccessLogs;
 use crate::telemetry::logging::Logging;
@@ -120,10 +121,14 @@ struct Control {
     logging: Logging,
     /// What is wrong with files, by file.
     findings: BTreeMap<Arc<PathBuf>, Vec<Diagnostic>>,
+    origins: Origins,
     synced: bool,
     draining: bool,
     pending: Vec<PendingRestart>,
     rejected: Option<String>,
+    /// When the process started and when settings were last taken over, in seconds since the Unix epoch.
+    started: i64,
+    loaded: i64,
     view: watch::Sender<Arc<View>>,
     workers: Workers,
     admin: Option<TcpListener>,
@@ -149,10 +154,13 @@ impl Control {
             shared,
             logging,
             findings: BTreeMap::new(),
+            origins: Origins::default(),
             synced: false,
             draining: false,
             pending: Vec::new(),
             rejected: None,
+            started: now(),
+            loaded: now(),
             view,
             workers,
             admin: Some(sockets.admin),
@@ -213,6 +221,7 @@ impl Control {
             shared: self.shared.clone(),
             workers: self.workers.stats.clone(),
             access_logs: Some(self.workers.access_logs.clone()),
+            registry: None,
             view: self.view.subscribe(),
         };
         tokio::task::spawn_local(admin::serve(listener, Arc::new(state)));
@@ -240,6 +249,7 @@ impl Control {
         for event in batch.events {
             self.store.apply(event);
         }
+        batch.origins.into_iter().for_each(|origin| self.origins.apply(origin));
         for file in batch.findings {
             match file.diagnostics.is_empty() {
                 true => drop(self.findings.remove(&file.file)),
@@ -258,7 +268,9 @@ impl Control {
             self.compile_changes();
         }
         if self.synced {
-            self.shared.publish(Arc::new(self.compiled.snapshot.clone()));
+            if self.shared.load().generation != self.compiled.snapshot.generation {
+                self.shared.publish(Arc::new(self.compiled.snapshot.clone()));
+            }
             self.workers.start()?;
         }
         self.publish_view();
@@ -266,9 +278,11 @@ impl Control {
     }
 
     fn compile_changes(&mut self) {
-        let changes = self.store.take_changes();
-        self.compiled = compile(&self.store, &changes, &self.settings, &self.compiled, now());
-        self.stapler.follow(&self.compiled.staple_demand);
+        let (changes, now) = (self.store.take_changes(), now());
+        if !self.compiled.is_current(&changes, &self.settings, now) {
+            self.compiled = compile(&self.store, &changes, &self.settings, &self.compiled, now);
+            self.stapler.follow(&self.compiled.staple_demand);
+        }
     }
 
     fn reload(&mut self, reload: Reload) -> anyhow::Result<()> {
@@ -281,6 +295,7 @@ impl Control {
                     tracing::warn!(key = notice.key, origin = %notice.origin, "{}", notice.message);
                 }
                 self.rejected = None;
+                self.loaded = now();
                 self.pending = pending.iter().map(PendingRestart::from).collect();
                 self.logging.set(&settings);
                 self.tickets.set_lifetime(settings.ssl_session_timeout);
@@ -305,13 +320,17 @@ impl Control {
 
     fn publish_view(&self) {
         let files = self.findings.values().flatten().cloned();
-        let mut diagnostics: Vec<_> = files.chain(self.compiled.report.all().cloned()).collect();
+        let compiled = self.compiled.report.all().cloned().map(|finding| self.origins.locate(finding));
+        let mut diagnostics: Vec<_> = files.chain(compiled).collect();
         diagnostics.sort();
+        // What is wrong with a pair is found where it is read and where it is used.
+        diagnostics.dedup();
         self.view.send_replace(Arc::new(View {
             ready: self.workers.running() && !self.draining,
             draining: self.draining,
             pending_restart: self.pending.clone(),
-            last_restart_error: self.rejected.clone(),
+            settings: SettingsStatus { loaded: self.loaded, error: self.rejected.clone() },
+            started: self.started,
             diagnostics: diagnostics.into(),
             sources: vec![SourceStatus {
                 name: self.settings.source.as_str(),
