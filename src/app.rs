@@ -15,6 +15,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
+use prometheus_client::registry::Registry;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
@@ -217,11 +218,13 @@ impl Control {
     fn start_admin(&mut self) -> anyhow::Result<()> {
         let Some(listener) = self.admin.take() else { return Ok(()) };
         let listener = tokio::net::TcpListener::from_std(listener)?;
+        let mut registry = Registry::with_prefix("portcullis");
+        self.stapler.metrics().register(&mut registry);
         let state = AdminState {
             shared: self.shared.clone(),
             workers: self.workers.stats.clone(),
             access_logs: Some(self.workers.access_logs.clone()),
-            registry: None,
+            registry: Some(Arc::new(registry)),
             view: self.view.subscribe(),
         };
         tokio::task::spawn_local(admin::serve(listener, Arc::new(state)));
