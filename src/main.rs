@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use portcullis::cli::{certs, check, demo, diff, policy, serve, status};
+use portcullis::cli::{ca, certs, check, demo, diff, policy, serve, status};
 use portcullis::settings::flags::ServeArgs;
 
 #[cfg(feature = "jemalloc")]
@@ -27,6 +27,8 @@ enum Command {
     Diff(diff::DiffArgs),
     /// Compile, try and explain mTLS policies
     Policy(policy::PolicyArgs),
+    /// Run and inspect the workload CA
+    Ca(ca::CaArgs),
     Certs(certs::CertsArgs),
     Status(status::StatusArgs),
 }
@@ -39,6 +41,7 @@ fn main() -> ExitCode {
         Command::Check(args) => args.run(),
         Command::Diff(args) => args.run().map_err(Into::into),
         Command::Policy(args) => Ok(policy::run(args)),
+        Command::Ca(args) => Ok(ca::run(args)),
         Command::Certs(args) => args.run().map_err(Into::into),
         Command::Status(args) => args.run().map_err(Into::into),
     };

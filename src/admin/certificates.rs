@@ -7,9 +7,9 @@ use serde::Serialize;
 
 use super::api::rfc3339;
 use crate::names::HostPattern;
+use crate::names::object::ObjectName;
 use crate::snapshot::Snapshot;
 use crate::snapshot::certificates::{Certificate, CertificateMap};
-use crate::store::objects::ObjectName;
 use crate::tls::keys::Algorithm;
 use crate::tls::ocsp::{OcspState, OcspStatus};
 

@@ -44,6 +44,8 @@ pub struct Client {
     peer_text: HeaderValue,
     port_text: HeaderValue,
     tls: Option<ServedIdentity>,
+    /// TLS, here or at a load balancer that says so.
+    secure: bool,
 }
 
 /// A request that is answered without a backend.
@@ -79,12 +81,18 @@ impl Client {
             peer: SocketAddr::new(address, peer.port()),
             peer_text: text.unwrap_or(HeaderValue::from_static("unknown")),
             port_text: HeaderValue::from(port),
+            secure: tls.is_some(),
             tls,
         }
     }
 
+    /// Says that the client came over TLS although it ended before us.
+    pub fn set_secure(&mut self, secure: bool) {
+        self.secure |= secure;
+    }
+
     fn scheme(&self) -> &'static str {
-        if self.tls.is_some() { "https" } else { "http" }
+        if self.secure { "https" } else { "http" }
     }
 
     async fn answer(&self, mut request: Request<Body>, record: &mut Record) -> Response<Body> {
@@ -103,8 +111,9 @@ impl Client {
         record.upstream = Some(sent.elapsed());
         match forwarded {
             Ok(mut response) => {
+                let status = response.status();
                 let headers = response.headers_mut();
-                headers::strip_response(headers);
+                headers::strip_response(headers, status);
                 if !settings.settings.server_tokens {
                     headers.remove(SERVER);
                 }
@@ -205,7 +214,7 @@ impl Client {
         settings: &Derived,
         claimed: &Option<Claimed>,
     ) -> Option<HeaderValue> {
-        let https = claimed.as_ref().and_then(|claimed| claimed.https).unwrap_or(self.tls.is_some());
+        let https = claimed.as_ref().and_then(|claimed| claimed.https).unwrap_or(self.secure);
         let wanted = match route.policy.redirect {
             HttpsRedirect::Never => false,
             HttpsRedirect::IfTls => rules.has_tls,
@@ -240,6 +249,7 @@ impl Client {
         let version = request.version();
         let fields = request.headers_mut();
         let upgrade = headers::strip_request(fields, settings.settings.enable_underscores_in_headers);
+        headers::join_cookies(fields);
         if let (Some(protocol), Version::HTTP_11) = (upgrade, version) {
             fields.insert(http::header::UPGRADE, protocol);
         }
@@ -269,8 +279,7 @@ impl Client {
         let reason = error.reason.name();
         record.set_reason(reason);
         tracing::debug!(client = %self.peer, %error, "request failed");
-        let status = if error.is_too_large() { StatusCode::PAYLOAD_TOO_LARGE } else { error.reason.status() };
-        answers::failure(status, &error.to_string(), grpc)
+        answers::failure(error.status(), &error.to_string(), grpc)
     }
 }
 
@@ -315,7 +324,13 @@ fn authority(request: &Request<Body>) -> Result<Option<HeaderValue>, Refusal> {
         return Err(Refusal::bad_request("the request has more than one Host"));
     }
     let Some(target) = request.uri().authority() else {
-        return Ok(field.cloned());
+        // RFC 9113, section 8.3.1: one of the two must be there.
+        return match field {
+            None if request.version() == Version::HTTP_2 => {
+                Err(Refusal::bad_request("the request has no host"))
+            }
+            field => Ok(field.cloned()),
+        };
     };
     // RFC 9113, section 8.3.1, and RFC 9112, section 3.2.2: the target wins; one that contradicts is refused.
     if let Some(field) = field

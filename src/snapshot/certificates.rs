@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use super::SharedMap;
+use crate::names::object::ObjectName;
 use crate::names::{HostName, HostPattern, parent_of};
-use crate::store::objects::ObjectName;
 use crate::tls::keys::{ClientKeys, KeyPair};
 use crate::tls::ocsp::{OcspStatus, Stapled};
 

@@ -66,6 +66,8 @@ pub struct WorkerStats {
     pub unrouted: RouteStats,
     /// Connections and streams that ended in a panic; the worker goes on.
     pub panics: Counter,
+    /// Connections without a usable PROXY protocol header on a port that wants one.
+    pub proxy_headers_refused: Counter,
     pub upstream_idle: Gauge,
 }
 

@@ -113,7 +113,7 @@ fn staple_times(out: &mut Exposition, all: &[Served], snapshot: &Snapshot, now: 
             Some((certificate, now - ocsp.this_update?, ocsp.next_update? - now))
         })
         .collect();
-    let labels = |certificate: &'_ Certificate| {
+    let labels = |certificate: &Certificate| {
         let secret = certificate.secret.as_ref();
         let (namespace, name) = secret.map_or(("", ""), |secret| (&*secret.namespace, &*secret.name));
         [namespace.to_owned(), name.to_owned(), certificate.pair.serial.to_string()]
