@@ -321,7 +321,24 @@ impl Worker {
     fn count_handshake(&self, accepted: &crate::tls::accept::Accepted) {
         match accepted.resumed {
             true => self.stats.handshakes_resumed.add_one(),
-            false => self.stats.handshakes_full.add_one(),
+            false => {
+                self.stats.handshakes_full.add_one();
+                self.count_staple(accepted);
+            }
+        }
+    }
+
+    fn count_staple(&self, accepted: &crate::tls::accept::Accepted) {
+        let pair = &accepted.identity.certificate.pair;
+        if accepted.stapled {
+            self.stats.handshakes_stapled.add_one();
+            return;
+        }
+        if pair.ocsp_responder.is_some() {
+            self.stats.handshakes_unstapled.add_one();
+        }
+        if pair.must_staple {
+            self.stats.must_staple_unstapled.add_one();
         }
     }
 }
