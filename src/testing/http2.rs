@@ -30,7 +30,9 @@ impl Http2 {
         let tls = TlsConnector::from(Arc::new(client_config(&["h2"]))).connect(name, tcp).await;
         let tls = tls.expect("a handshake");
         assert_eq!(tls.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
-        let (sender, connection) = h2::client::handshake(tls).await.expect("a preface");
+        // A test that is slow to read many small messages is not under attack.
+        let builder = h2::client::Builder::new().data_frame_budget(1 << 20).clone();
+        let (sender, connection) = builder.handshake(tls).await.expect("a preface");
         Self { sender, driver: tokio::spawn(connection) }
     }
 

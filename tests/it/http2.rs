@@ -260,7 +260,7 @@ fn headers_that_never_end() {
     let backend = Backend::echo();
     let gateway = Gateway::before(&backend);
     let before = gateway.resident();
-    for piece in [vec![0, 1, b'x', 1, b'y'].repeat(3000), Vec::new()] {
+    for piece in [[0, 1, b'x', 1, b'y'].repeat(3000), Vec::new()] {
         let mut client = gateway.frames();
         client.send(HEADERS, END_STREAM, 1, frames::block(&frames::get("a.example", "/")));
         let mut closed = false;
