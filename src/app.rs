@@ -5,6 +5,8 @@
 //! no client ever meets a gateway that knows half of its certificates. End: readiness goes first, then the
 //! workers drain.
 
+mod stapler;
+
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -13,6 +15,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
+use prometheus_client::registry::Registry;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
@@ -37,6 +40,7 @@ use crate::telemetry::logging::Logging;
 use crate::telemetry::worker_stats::WorkerStats;
 use crate::tls::client::ClientTls;
 use crate::tls::tickets::Tickets;
+use stapler::Stapler;
 
 /// Batches of events that may wait for the control loop.
 const BATCHES: usize = 64;
@@ -117,6 +121,7 @@ struct Control {
     settings: Arc<Settings>,
     compiled: Compiled,
     tickets: Arc<Tickets>,
+    stapler: Stapler,
     shared: Shared,
     logging: Logging,
     /// What is wrong with files, by file.
@@ -147,6 +152,7 @@ impl Control {
         let (view, _) = watch::channel(Arc::new(View::default()));
         Ok(Self {
             store: Store::new(),
+            stapler: Stapler::new(&settings),
             settings,
             compiled,
             tickets,
@@ -173,6 +179,7 @@ impl Control {
         let (reloads, mut reload) = mpsc::channel(4);
         let (_config_map, config_map) = watch::channel(None);
         self.start_admin()?;
+        self.stapler.start(batches.clone());
         self.start_source(batches)?;
         let reloader = Reloader::new(inputs, loaded);
         tokio::task::spawn_local(async move { reloader.run(config_map, reloads).await });
@@ -215,11 +222,13 @@ impl Control {
     fn start_admin(&mut self) -> anyhow::Result<()> {
         let Some(listener) = self.admin.take() else { return Ok(()) };
         let listener = tokio::net::TcpListener::from_std(listener)?;
+        let mut registry = Registry::with_prefix("portcullis");
+        self.stapler.metrics().register(&mut registry);
         let state = AdminState {
             shared: self.shared.clone(),
             workers: self.workers.stats.clone(),
             access_logs: Some(self.workers.access_logs.clone()),
-            registry: None,
+            registry: Some(Arc::new(registry)),
             view: self.view.subscribe(),
         };
         tokio::task::spawn_local(admin::serve(listener, Arc::new(state)));
@@ -259,9 +268,11 @@ impl Control {
 
     /// Brings what workers serve up to date. Until every source has listed once, nothing is served at all.
     fn compile(&mut self) -> anyhow::Result<()> {
-        let (changes, now) = (self.store.take_changes(), now());
-        if !self.compiled.is_current(&changes, &self.settings, now) {
-            self.compiled = compile(&self.store, &changes, &self.settings, &self.compiled, now);
+        self.compile_changes();
+        if self.synced && !self.workers.running() {
+            let staples = self.stapler.restore(self.compiled.wanted_staples());
+            staples.into_iter().for_each(|staple| self.store.apply(staple));
+            self.compile_changes();
         }
         if self.synced {
             if self.shared.load().generation != self.compiled.snapshot.generation {
@@ -271,6 +282,14 @@ impl Control {
         }
         self.publish_view();
         Ok(())
+    }
+
+    fn compile_changes(&mut self) {
+        let (changes, now) = (self.store.take_changes(), now());
+        if !self.compiled.is_current(&changes, &self.settings, now) {
+            self.compiled = compile(&self.store, &changes, &self.settings, &self.compiled, now);
+            self.stapler.follow(&self.compiled.staple_demand);
+        }
     }
 
     fn reload(&mut self, reload: Reload) -> anyhow::Result<()> {
@@ -287,6 +306,7 @@ impl Control {
                 self.pending = pending.iter().map(PendingRestart::from).collect();
                 self.logging.set(&settings);
                 self.tickets.set_lifetime(settings.ssl_session_timeout);
+                self.stapler.set(&settings);
                 self.settings = settings;
                 self.compile()
             }

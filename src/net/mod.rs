@@ -3,5 +3,6 @@
 pub mod drain;
 pub mod handshakes;
 pub mod listen;
+pub mod proxy_protocol;
 pub mod relay;
 pub mod stream;

@@ -14,7 +14,7 @@ use serde::{Serialize, Serializer};
 use super::choices::{ForwardClientCert, LogFormat, LogLevel, RestartMode, Source, TlsVersion};
 use super::field::{Change, Class, Field, Unit, kebab_case};
 use super::value::Value;
-use crate::store::objects::ObjectName;
+use crate::names::object::ObjectName;
 
 macro_rules! settings {
     ($(

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use crate::names::HostPattern;
 use crate::snapshot::clusters::ClusterKey;
+use crate::tls::ocsp::OcspStatus;
 use index::Index;
 use objects::{
     AuthorizationPolicy, Backend, ConfigMap, EndpointSlice, Ingress, IngressClass, Kind, Namespace, Object,
@@ -33,6 +34,10 @@ pub enum Event {
     Delete(Kind, ObjectName),
     /// All objects of one kind as they are now, after a first list or a re-list.
     Replace(Kind, Vec<Object>),
+    /// What is known about the staple of a leaf, from the OCSP source.
+    Staple(Arc<OcspStatus>),
+    /// The OCSP source keeps no staple for the leaf with this fingerprint any more.
+    StapleGone([u8; 32]),
 }
 
 /// Which parts of a snapshot the events since the last compile can have touched.
@@ -52,6 +57,8 @@ pub struct Changes {
     pub pods: HashSet<IpAddr>,
     /// A ConfigMap with root certificates came, went or changed.
     pub trust: bool,
+    /// Leaves, by fingerprint, of which something else is known about their staples.
+    pub staples: HashSet<[u8; 32]>,
 }
 
 impl Changes {
@@ -64,6 +71,7 @@ impl Changes {
             && !self.policies
             && self.pods.is_empty()
             && !self.trust
+            && self.staples.is_empty()
     }
 }
 
@@ -80,6 +88,7 @@ pub struct Store {
     pods: HashMap<ObjectName, Arc<Pod>>,
     secrets: HashMap<ObjectName, Arc<Secret>>,
     services: HashMap<ObjectName, Arc<Service>>,
+    staples: HashMap<[u8; 32], Arc<OcspStatus>>,
 
     ingresses_by_host: Index<HostPattern>,
     ingresses_by_secret: Index<ObjectName>,
@@ -87,6 +96,8 @@ pub struct Store {
     slices_by_service: Index<ObjectName>,
     pem_pairs_by_name: Index<HostPattern>,
     pods_by_address: Index<IpAddr>,
+    /// Only Secrets whose certificate names an OCSP responder.
+    secrets_by_leaf: Index<[u8; 32]>,
 
     changes: Changes,
 }
@@ -109,6 +120,12 @@ impl Store {
                     }
                 }
                 objects.into_iter().for_each(|object| self.put(object));
+            }
+            Event::Staple(status) => self.put_staple(status),
+            Event::StapleGone(leaf) => {
+                if self.staples.remove(&leaf).is_some() {
+                    self.changes.staples.insert(leaf);
+                }
             }
         }
     }
@@ -166,6 +183,11 @@ impl Store {
 
     pub fn service(&self, name: &ObjectName) -> Option<&Arc<Service>> {
         self.services.get(name)
+    }
+
+    /// What is known about the staple of the leaf with this fingerprint.
+    pub fn staple(&self, leaf: &[u8; 32]) -> Option<&Arc<OcspStatus>> {
+        self.staples.get(leaf)
     }
 
     /// Ingresses with a rule for exactly this pattern; those without rules count as [`HostPattern::Any`].
@@ -279,6 +301,9 @@ impl Store {
                     self.changes.hosts.insert(host.clone());
                     self.pem_pairs_by_name.insert(host, name.clone());
                 }
+                if let Some(leaf) = staplable_leaf(&new) {
+                    self.secrets_by_leaf.insert(leaf, name.clone());
+                }
                 self.touch_secret(&name);
                 self.secrets.insert(name, Arc::new(new));
             }
@@ -342,6 +367,9 @@ impl Store {
                         self.pem_pairs_by_name.remove(&host, name);
                         self.changes.hosts.insert(host);
                     }
+                    if let Some(leaf) = staplable_leaf(&old) {
+                        self.secrets_by_leaf.remove(&leaf, name);
+                    }
                     self.touch_secret(name);
                 }
             }
@@ -364,6 +392,21 @@ impl Store {
         }
     }
 
+    /// A leaf in another state may be waited for by the hosts of its Secrets; the same state with another staple
+    /// concerns nobody but the leaf itself.
+    fn put_staple(&mut self, status: Arc<OcspStatus>) {
+        let leaf = status.fingerprint;
+        let before = self.staples.insert(leaf, status.clone());
+        if before.as_ref() == Some(&status) {
+            return;
+        }
+        self.changes.staples.insert(leaf);
+        if before.is_none_or(|before| before.state != status.state) {
+            let secrets: Vec<_> = self.secrets_by_leaf.get(&leaf).cloned().collect();
+            secrets.iter().for_each(|secret| self.touch_secret(secret));
+        }
+    }
+
     fn touch_service(&mut self, service: &ObjectName) {
         let clusters = self.ingresses_by_cluster.range(ClusterKey::first_of(service));
         self.changes.clusters.extend(clusters.take_while(|key| key.service == *service).cloned());
@@ -376,6 +419,8 @@ impl Store {
             .filter_map(|name| self.ingresses.get(name))
             .flat_map(|ingress| ingress_hosts(ingress));
         self.changes.hosts.extend(hosts);
+        let pem_hosts = self.secrets.get(secret).map(|secret| pem_hosts(secret));
+        self.changes.hosts.extend(pem_hosts.into_iter().flatten());
         self.changes.secrets.insert(secret.clone());
     }
 }
@@ -413,6 +458,11 @@ fn ingress_clusters(ingress: &Ingress) -> BTreeSet<ClusterKey> {
 fn service_of(slice: &EndpointSlice) -> Option<ObjectName> {
     let service = slice.service.as_deref()?;
     Some(ObjectName::new(slice.metadata.name.namespace.clone(), service))
+}
+
+fn staplable_leaf(secret: &Secret) -> Option<[u8; 32]> {
+    let pair = secret.pair.as_ref()?.as_ref().ok()?;
+    pair.ocsp_responder.as_ref().map(|_| pair.fingerprint)
 }
 
 fn pem_hosts(secret: &Secret) -> BTreeSet<HostPattern> {

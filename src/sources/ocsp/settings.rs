@@ -6,6 +6,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use super::target::Target;
+use crate::settings::Settings;
 
 /// How responders are asked. The names in brackets are the keys of the settings file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +27,20 @@ pub struct OcspSettings {
 }
 
 impl OcspSettings {
+    /// Out of the gateway's settings, which were checked when they were read.
+    pub fn of(settings: &Settings) -> Self {
+        let url = |url: &String| Target::parse(url).ok();
+        let overrides = settings.ocsp_responder_overrides.iter();
+        Self {
+            enabled: settings.enable_ocsp,
+            timeout: settings.ocsp_timeout,
+            concurrency: settings.ocsp_concurrency,
+            allowed_cidrs: settings.ocsp_allowed_cidrs.clone(),
+            overrides: overrides.filter_map(|(from, to)| Some((from.clone(), url(to)?))).collect(),
+            proxy: settings.ocsp_proxy.as_ref().and_then(url),
+        }
+    }
+
     /// Attempts at the same time to one responder: a slow one must not hold all places.
     pub const PER_RESPONDER: usize = 2;
 
