@@ -266,7 +266,7 @@ impl Reply {
     }
 }
 
-const PATHS: [&str; 8] = [
+const PATHS: [&str; 9] = [
     "/",
     "/healthz",
     "/readyz",
@@ -274,6 +274,7 @@ const PATHS: [&str; 8] = [
     "/api/v1/status",
     "/api/v1/certificates",
     "/api/v1/hosts",
+    "/api/v1/policies",
     "/api/v1/diagnostics",
 ];
 

@@ -6,6 +6,8 @@ mod incremental;
 mod objects;
 mod properties;
 mod routes;
+#[path = "tests/workloads.rs"]
+mod workload_tests;
 mod staples;
 
 use std::sync::Arc;

@@ -36,6 +36,8 @@ struct State {
 struct Entry {
     peer: Peer,
     target: Option<Target>,
+    /// What was decided last, for the log.
+    admission: Admission,
     denied: bool,
     waker: Option<Waker>,
 }
@@ -53,6 +55,14 @@ struct Target {
     address: SocketAddr,
     /// Of the Service that leads there.
     namespace: Arc<str>,
+}
+
+/// Who spoke to whom, and which policy decided about it.
+#[derive(Clone, Debug, Default)]
+pub struct Admission {
+    pub source: Option<SpiffeId>,
+    pub destination: Option<SpiffeId>,
+    pub policy: Option<ObjectName>,
 }
 
 /// Why an exchange may not be.
@@ -89,7 +99,7 @@ impl Entry {
 impl Guards {
     /// Registers an exchange; it has no endpoint yet.
     pub fn register(&self, peer: Peer) -> Guard {
-        let entry = Entry { peer, target: None, denied: false, waker: None };
+        let entry = Entry { peer, target: None, admission: Admission::default(), denied: false, waker: None };
         Guard { guards: self.clone(), slot: self.0.open.borrow_mut().insert(entry) }
     }
 
@@ -153,6 +163,14 @@ impl Guard {
         entry.target = Some(Target { address, namespace: namespace.clone() });
         let decision = entry.decide(snapshot);
         let workloads = snapshot.workloads.at(address.ip(), namespace);
+        entry.admission = Admission {
+            source: entry.peer.principal.clone(),
+            destination: workloads.first().and_then(|workload| workload.principal.clone()),
+            policy: match &decision {
+                Ok(decided) => decided.policy.clone(),
+                Err(denial) => denial.policy.clone(),
+            },
+        };
         // Where there are no policies there is nothing worth counting.
         if workloads.iter().any(|workload| workload.policies.policies().next().is_some()) {
             let decided = match &decision {
@@ -162,6 +180,11 @@ impl Guard {
             self.guards.count(decided);
         }
         decision
+    }
+
+    pub fn admission(&self) -> Admission {
+        let open = self.guards.0.open.borrow();
+        open.get(self.slot).map(|entry| entry.admission.clone()).unwrap_or_default()
     }
 
     /// Ready once a change of policies denies the exchange.

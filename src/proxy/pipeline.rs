@@ -125,6 +125,7 @@ impl Client {
             .await
         };
         record.upstream = Some(sent.elapsed());
+        record.set_admission(&guard);
         match forwarded {
             Ok(mut response) => {
                 match response.body_mut() {

@@ -214,7 +214,7 @@ async fn client(
     _open: OpenConnection,
 ) {
     let settings = worker.derived();
-    let proxied = match settings.settings.use_proxy_protocol {
+    let proxied = match settings.settings.use_proxy_protocol && entrance != Entrance::Tls(TlsPort::Mesh) {
         true => match worker.read_proxy_header(&mut stream, peer, &settings).await {
             Ok(proxied) => proxied,
             Err(()) => return worker.stats.proxy_headers_refused.add_one(),
