@@ -16,7 +16,7 @@ use slab::Slab;
 
 use crate::snapshot::Snapshot;
 use crate::snapshot::policies::{Connection, Reason};
-use crate::store::objects::ObjectName;
+use crate::names::object::ObjectName;
 use crate::telemetry::policy_stats::{Decided, PolicyStats};
 use crate::tls::spiffe::SpiffeId;
 

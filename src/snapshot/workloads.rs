@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::SharedMap;
 use super::policies::{Connection, Decision, Reason, WorkloadPolicies};
-use crate::store::objects::ObjectName;
+use crate::names::object::ObjectName;
 use crate::tls::spiffe::SpiffeId;
 
 /// A workload and what applies to it.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use crate::snapshot::policies::Reason;
-use crate::store::objects::ObjectName;
+use crate::names::object::ObjectName;
 
 /// What was decided, and by what.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
