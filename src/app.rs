@@ -1,108 +1,122 @@
-//! Puts the gateway together and owns every part of it: the control loop on this thread, a thread for each
-//! worker, the admin port, and the order in which they start and end.
+//! Puts a worker generation together and owns every part of it: the control loop on this thread, a thread for
+//! each worker, the admin port, and the order in which they start and end.
 //!
-//! Start: sockets are opened, sources list, the first snapshot is compiled, and only then do workers accept:
-//! no client ever meets a gateway that knows half of its certificates. End: readiness goes first, then the
-//! workers drain.
+//! Start: the supervisor gives sockets, sources list, the first snapshot is compiled, and only then, at the
+//! supervisor's word, do workers accept: no client ever meets a gateway that knows half of its certificates.
+//! End: readiness goes first, then the workers drain. Signals are the supervisor's business.
+
+mod sockets;
 
 use std::collections::BTreeMap;
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
-use crate::admin::view::{PendingRestart, SourceStatus, View};
+use crate::admin::view::{PendingRestart, SettingsStatus, SourceStatus, View};
 use crate::admin::{self, AdminState};
 use crate::compile::{Compiled, compile};
 use crate::diagnostics::Diagnostic;
-use crate::net::listen::listen;
+use crate::net::drain::Stop;
 use crate::proxy::worker::{self, WorkerParts};
-use crate::settings::Settings;
-use crate::settings::choices::Source;
+use crate::settings::choices::{RestartMode, Source};
 use crate::settings::load::{Inputs, Loaded};
 use crate::settings::reload::{Applied, Reload, Reloader};
+use crate::settings::{Change, Settings};
 use crate::snapshot::shared::Shared;
 use crate::sources::Batch;
 use crate::sources::directory::Directory;
+use crate::sources::origins::Origins;
 use crate::store::Store;
+use crate::supervisor::link::Link;
+use crate::supervisor::messages::{Closing, FromGeneration, Start, Status, TicketKeys, ToGeneration};
 use crate::telemetry::access_log::AccessLogs;
 use crate::telemetry::logging::Logging;
 use crate::telemetry::worker_stats::WorkerStats;
 use crate::tls::client::ClientTls;
 use crate::tls::tickets::Tickets;
+use sockets::{Sockets, WorkerSockets};
 
 /// Batches of events that may wait for the control loop.
 const BATCHES: usize = 64;
 /// Ticket keys change this often, or as often as sessions last where that is longer.
 const TICKET_ROTATION: Duration = Duration::from_secs(3600);
 
-/// Runs the gateway until it is told to end.
+/// How often the supervisor is told what is left to drain.
+const DRAIN_REPORT: Duration = Duration::from_millis(500);
+
+/// Runs a worker generation until its supervisor tells it to end, or is gone itself.
 ///
 /// # Errors
 /// It could not start: a port in use, a setting that cannot be honoured.
-pub fn serve(inputs: Inputs, loaded: Loaded, logging: Logging) -> anyhow::Result<()> {
+pub fn serve(
+    inputs: Inputs,
+    loaded: Loaded,
+    logging: Logging,
+    link: Link,
+    start: &Start,
+) -> anyhow::Result<()> {
     raise_file_limit();
     let settings = Arc::new(loaded.settings.clone());
     for notice in &loaded.notices {
         tracing::warn!(key = notice.key, origin = %notice.origin, "{}", notice.message);
     }
-    let sockets = Sockets::open(&settings)?;
+    let sockets = Sockets::from_supervisor(&settings, &link)?;
     let tickets = Tickets::new(settings.ssl_session_timeout)?;
+    if let Some(keys) = &start.tickets {
+        tickets.take_over(keys.as_str());
+    }
     let compiled = Compiled::empty(&settings, &tickets, now())?;
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build_local(Default::default())?;
-    runtime.block_on(Control::new(settings, compiled, tickets, sockets, logging)?.run(inputs, loaded))
+    let succession = Succession::new(link, start);
+    let control = Control::new(settings, compiled, tickets, sockets, logging, succession)?;
+    runtime.block_on(control.run(inputs, loaded))
 }
 
-/// The listening sockets, one of each for every worker.
-struct Sockets {
-    http: Vec<Vec<TcpListener>>,
-    https: Vec<Vec<TcpListener>>,
-    admin: TcpListener,
+/// How this generation stands to its supervisor and to the generation before it.
+struct Succession {
+    link: Link,
+    generation: u64,
+    /// Another generation serves until this one does, and has the admin port.
+    succeeds: bool,
+    /// The supervisor knows that this one is ready.
+    offered: bool,
+    /// What all generations are doing, as the supervisor told last.
+    status: Status,
+    /// The restart-requiring changes that the supervisor was told of last.
+    wanted: Vec<Change>,
+    mode: RestartMode,
 }
 
-impl Sockets {
-    fn open(settings: &Settings) -> anyhow::Result<Self> {
-        let workers = worker_count(settings);
-        let (mut http, mut https) = (Vec::new(), Vec::new());
-        for address in &settings.bind_address {
-            for (sockets, port, key) in [
-                (&mut http, settings.http_port, "http-port"),
-                (&mut https, settings.https_port, "https-port"),
-            ] {
-                let address = SocketAddr::new(*address, port);
-                let opened = listen(address, workers);
-                sockets.push(opened.with_context(|| format!("cannot listen on {address} ({key})"))?);
-            }
-        }
-        let admin = SocketAddr::new(settings.admin_bind_address, settings.admin_port);
-        let opened = listen(admin, 1).with_context(|| format!("cannot listen on {admin} (admin-port)"))?;
-        let admin = opened.into_iter().next().context("the admin port has no socket")?;
-        Ok(Self { http: per_worker(http, workers), https: per_worker(https, workers), admin })
+impl Succession {
+    fn new(link: Link, start: &Start) -> Self {
+        let mode = RestartMode::Automatic;
+        let (offered, status, wanted) = (false, Status::default(), Vec::new());
+        Self { link, generation: start.generation, succeeds: start.succeeds, offered, status, wanted, mode }
     }
-}
 
-/// From a list for each address to a list for each worker.
-fn per_worker(addresses: Vec<Vec<TcpListener>>, workers: usize) -> Vec<Vec<TcpListener>> {
-    let mut out: Vec<Vec<TcpListener>> = (0..workers).map(|_| Vec::new()).collect();
-    for sockets in addresses {
-        for (worker, socket) in out.iter_mut().zip(sockets) {
-            worker.push(socket);
-        }
+    fn tell_settings(&self, settings: &Settings) {
+        self.link.tell(&FromGeneration::Settings { settings: Box::new(settings.clone()) });
     }
-    out
-}
 
-fn worker_count(settings: &Settings) -> usize {
-    match settings.workers {
-        0 => thread::available_parallelism().map_or(1, usize::from),
-        workers => workers,
+    fn tell_tickets(&self, tickets: &Tickets) {
+        self.link.tell(&FromGeneration::Tickets { keys: TicketKeys::new(tickets.keys_for_successor()) });
+    }
+
+    /// Tells that what is pending, or whether it may be restarted for it, has changed.
+    fn tell_pending(&mut self, pending: &[Change], mode: RestartMode) {
+        if self.wanted != pending || self.mode != mode {
+            (self.wanted, self.mode) = (pending.to_vec(), mode);
+            let keys = pending.iter().map(|change| change.key.to_owned()).collect();
+            self.link.tell(&FromGeneration::RestartWanted { keys });
+        }
     }
 }
 
@@ -116,13 +130,19 @@ struct Control {
     logging: Logging,
     /// What is wrong with files, by file.
     findings: BTreeMap<Arc<PathBuf>, Vec<Diagnostic>>,
+    origins: Origins,
     synced: bool,
     draining: bool,
     pending: Vec<PendingRestart>,
     rejected: Option<String>,
+    /// When the process started and when settings were last taken over, in seconds since the Unix epoch.
+    started: i64,
+    loaded: i64,
     view: watch::Sender<Arc<View>>,
     workers: Workers,
     admin: Option<TcpListener>,
+    admin_task: Option<tokio::task::JoinHandle<()>>,
+    succession: Succession,
 }
 
 impl Control {
@@ -132,9 +152,10 @@ impl Control {
         tickets: Arc<Tickets>,
         sockets: Sockets,
         logging: Logging,
+        succession: Succession,
     ) -> anyhow::Result<Self> {
         let shared = Shared::new(Arc::new(compiled.snapshot.clone()));
-        let workers = Workers::new(sockets.http, sockets.https, &shared)?;
+        let workers = Workers::new(sockets.workers, &shared)?;
         let (view, _) = watch::channel(Arc::new(View::default()));
         Ok(Self {
             store: Store::new(),
@@ -144,34 +165,53 @@ impl Control {
             shared,
             logging,
             findings: BTreeMap::new(),
+            origins: Origins::default(),
             synced: false,
             draining: false,
             pending: Vec::new(),
             rejected: None,
+            started: now(),
+            loaded: now(),
             view,
             workers,
             admin: Some(sockets.admin),
+            admin_task: None,
+            succession,
         })
     }
 
     async fn run(mut self, inputs: Inputs, loaded: Loaded) -> anyhow::Result<()> {
-        let mut terminate = signal(SignalKind::terminate())?;
-        let mut interrupt = signal(SignalKind::interrupt())?;
+        let _ignored = ignore_signals()?;
+        let supervisor = self.succession.link.messages()?;
         let (batches, mut batch) = mpsc::channel(BATCHES);
         let (reloads, mut reload) = mpsc::channel(4);
         let (_config_map, config_map) = watch::channel(None);
-        self.start_admin()?;
+        if !self.succession.succeeds {
+            self.start_admin()?;
+        }
+        self.succession.tell_tickets(&self.tickets);
         self.start_source(batches)?;
         let reloader = Reloader::new(inputs, loaded);
         tokio::task::spawn_local(async move { reloader.run(config_map, reloads).await });
         let mut rotate_tickets = Instant::now() + TICKET_ROTATION;
         self.publish_view();
 
-        loop {
+        let closing = loop {
             let recheck = self.recheck_at();
             tokio::select! {
-                _ = terminate.recv() => break,
-                _ = interrupt.recv() => break,
+                message = supervisor.next() => match message {
+                    Some(ToGeneration::Serve) => self.start_serving()?,
+                    Some(ToGeneration::Status(status)) => {
+                        self.succession.status = status;
+                        self.publish_view();
+                    }
+                    Some(ToGeneration::Drain { closing }) => break closing,
+                    Some(_) => {}
+                    None => {
+                        tracing::error!("the supervisor has gone: this generation ends as well");
+                        break Closing::All;
+                    }
+                },
                 Some(first) = batch.recv() => {
                     self.apply(first);
                     // What has come in meanwhile is compiled with it.
@@ -184,20 +224,46 @@ impl Control {
                 () = sleep_until(recheck) => self.compile()?,
                 () = sleep_until(rotate_tickets) => {
                     self.tickets.rotate()?;
+                    self.succession.tell_tickets(&self.tickets);
                     rotate_tickets = Instant::now() + TICKET_ROTATION.max(self.settings.ssl_session_timeout);
                 }
                 Some(name) = self.workers.ended.recv() => bail!("{name} ended by itself"),
             }
-        }
-        tracing::info!("ending: connections are let finish");
+        };
+        self.drain(closing).await;
+        Ok(())
+    }
+
+    /// Puts the sockets to use: the supervisor has heard that this generation is ready, and has agreed.
+    fn start_serving(&mut self) -> anyhow::Result<()> {
+        self.workers.start()?;
+        self.start_admin()?;
+        self.succession.link.tell(&FromGeneration::Serving);
+        self.publish_view();
+        Ok(())
+    }
+
+    /// Lets connections finish. The supervisor ends it if it takes too long.
+    async fn drain(&mut self, closing: Closing) {
+        tracing::info!(generation = self.succession.generation, "draining: connections are let finish");
         self.draining = true;
         self.publish_view();
-        tokio::select! {
-            () = self.workers.drain() => {}
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
+        if closing != Closing::All
+            && let Some(admin) = self.admin_task.take()
+        {
+            // The next generation answers there.
+            admin.abort();
         }
-        Ok(())
+        let stats = self.workers.stats.clone();
+        let connections = || stats.iter().map(|worker| worker.connections.get()).sum();
+        let link = &self.succession.link;
+        let mut drained = std::pin::pin!(self.workers.drain(closing));
+        loop {
+            link.tell(&FromGeneration::Draining { connections: connections() });
+            if tokio::time::timeout(DRAIN_REPORT, &mut drained).await.is_ok() {
+                return;
+            }
+        }
     }
 
     fn start_admin(&mut self) -> anyhow::Result<()> {
@@ -207,9 +273,10 @@ impl Control {
             shared: self.shared.clone(),
             workers: self.workers.stats.clone(),
             access_logs: Some(self.workers.access_logs.clone()),
+            registry: None,
             view: self.view.subscribe(),
         };
-        tokio::task::spawn_local(admin::serve(listener, Arc::new(state)));
+        self.admin_task = Some(tokio::task::spawn_local(admin::serve(listener, Arc::new(state))));
         Ok(())
     }
 
@@ -234,6 +301,7 @@ impl Control {
         for event in batch.events {
             self.store.apply(event);
         }
+        batch.origins.into_iter().for_each(|origin| self.origins.apply(origin));
         for file in batch.findings {
             match file.diagnostics.is_empty() {
                 true => drop(self.findings.remove(&file.file)),
@@ -245,14 +313,26 @@ impl Control {
 
     /// Brings what workers serve up to date. Until every source has listed once, nothing is served at all.
     fn compile(&mut self) -> anyhow::Result<()> {
-        let changes = self.store.take_changes();
-        self.compiled = compile(&self.store, &changes, &self.settings, &self.compiled, now());
+        let (changes, now) = (self.store.take_changes(), now());
+        if !self.compiled.is_current(&changes, &self.settings, now) {
+            self.compiled = compile(&self.store, &changes, &self.settings, &self.compiled, now);
+        }
         if self.synced {
-            self.shared.publish(Arc::new(self.compiled.snapshot.clone()));
-            self.workers.start()?;
+            if self.shared.load().generation != self.compiled.snapshot.generation {
+                self.shared.publish(Arc::new(self.compiled.snapshot.clone()));
+            }
+            self.offer();
         }
         self.publish_view();
         Ok(())
+    }
+
+    /// Tells the supervisor, once, that this generation could serve.
+    fn offer(&mut self) {
+        if !std::mem::replace(&mut self.succession.offered, true) {
+            self.succession.tell_settings(&self.settings);
+            self.succession.link.tell(&FromGeneration::Ready);
+        }
     }
 
     fn reload(&mut self, reload: Reload) -> anyhow::Result<()> {
@@ -265,8 +345,11 @@ impl Control {
                     tracing::warn!(key = notice.key, origin = %notice.origin, "{}", notice.message);
                 }
                 self.rejected = None;
+                self.loaded = now();
                 self.pending = pending.iter().map(PendingRestart::from).collect();
                 self.logging.set(&settings);
+                self.succession.tell_settings(&settings);
+                self.succession.tell_pending(&pending, settings.restart);
                 self.tickets.set_lifetime(settings.ssl_session_timeout);
                 self.settings = settings;
                 self.compile()
@@ -288,13 +371,17 @@ impl Control {
 
     fn publish_view(&self) {
         let files = self.findings.values().flatten().cloned();
-        let mut diagnostics: Vec<_> = files.chain(self.compiled.report.all().cloned()).collect();
+        let compiled = self.compiled.report.all().cloned().map(|finding| self.origins.locate(finding));
+        let mut diagnostics: Vec<_> = files.chain(compiled).collect();
         diagnostics.sort();
+        // What is wrong with a pair is found where it is read and where it is used.
+        diagnostics.dedup();
         self.view.send_replace(Arc::new(View {
             ready: self.workers.running() && !self.draining,
             draining: self.draining,
             pending_restart: self.pending.clone(),
-            last_restart_error: self.rejected.clone(),
+            settings: SettingsStatus { loaded: self.loaded, error: self.rejected.clone() },
+            started: self.started,
             diagnostics: diagnostics.into(),
             sources: vec![SourceStatus {
                 name: self.settings.source.as_str(),
@@ -308,24 +395,19 @@ impl Control {
 
 /// The threads of the data plane.
 struct Workers {
-    sockets: Vec<(Vec<TcpListener>, Vec<TcpListener>)>,
+    sockets: Vec<WorkerSockets>,
     shared: Shared,
     stats: Vec<Arc<WorkerStats>>,
     access_logs: Arc<AccessLogs>,
     threads: Vec<JoinHandle<()>>,
-    stop: watch::Sender<bool>,
+    stop: watch::Sender<Stop>,
     /// The names of those that ended.
     ended: mpsc::UnboundedReceiver<String>,
     end: mpsc::UnboundedSender<String>,
 }
 
 impl Workers {
-    fn new(
-        http: Vec<Vec<TcpListener>>,
-        https: Vec<Vec<TcpListener>>,
-        shared: &Shared,
-    ) -> anyhow::Result<Self> {
-        let sockets: Vec<_> = http.into_iter().zip(https).collect();
+    fn new(sockets: Vec<WorkerSockets>, shared: &Shared) -> anyhow::Result<Self> {
         let (end, ended) = mpsc::unbounded_channel();
         Ok(Self {
             stats: sockets.iter().map(|_| Arc::default()).collect(),
@@ -333,7 +415,7 @@ impl Workers {
             shared: shared.clone(),
             access_logs: Arc::new(AccessLogs::start(std::io::stdout())?),
             threads: Vec::new(),
-            stop: watch::channel(false).0,
+            stop: watch::channel(Stop::default()).0,
             ended,
             end,
         })
@@ -345,10 +427,12 @@ impl Workers {
 
     /// Starts them the first time it is called.
     fn start(&mut self) -> anyhow::Result<()> {
-        for (index, ((http, https), stats)) in self.sockets.drain(..).zip(&self.stats).enumerate() {
+        // All sockets before any worker: a connection that comes in by one of them is soon taken.
+        self.sockets.iter().try_for_each(WorkerSockets::start)?;
+        for (index, (sockets, stats)) in self.sockets.drain(..).zip(&self.stats).enumerate() {
             let parts = WorkerParts {
-                http,
-                https,
+                http: sockets.http,
+                https: sockets.https,
                 shared: self.shared.clone(),
                 stats: stats.clone(),
                 access_log: self.access_logs.for_worker(),
@@ -370,8 +454,8 @@ impl Workers {
     }
 
     /// Tells all to end, and waits for them.
-    async fn drain(&mut self) {
-        self.stop.send_replace(true);
+    async fn drain(&mut self, closing: Closing) {
+        self.stop.send_replace(Stop::AndClose(closing));
         for _ in 0..self.threads.len() {
             self.ended.recv().await;
         }
@@ -386,6 +470,16 @@ impl Drop for Ended {
         // Nobody listens any more when the whole process is ending.
         let _ = self.1.send(std::mem::take(&mut self.0));
     }
+}
+
+/// Keeps signals that are meant for the supervisor, as Ctrl-C sends them to every process of a terminal, from
+/// ending this one. For as long as the answer lives.
+fn ignore_signals() -> std::io::Result<[Signal; 3]> {
+    Ok([
+        signal(SignalKind::terminate())?,
+        signal(SignalKind::interrupt())?,
+        signal(SignalKind::hangup())?,
+    ])
 }
 
 /// As many open files as the system lets us have: each connection is one, each backend connection another.

@@ -24,7 +24,7 @@ pub enum Severity {
 pub struct Diagnostic {
     pub severity: Severity,
     /// The file it was read from, with the directory source.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_text")]
     pub file: Option<Arc<PathBuf>>,
     /// The object, unless the file could not be read that far.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -35,6 +35,11 @@ pub struct Diagnostic {
     pub reason: &'static str,
     /// One sentence for a person, with what to do next where that is known.
     pub message: String,
+}
+
+/// A path that is no UTF-8 is told as nearly as can be; serde would refuse it, and all findings with it.
+fn as_text<S: serde::Serializer>(file: &Option<Arc<PathBuf>>, serializer: S) -> Result<S::Ok, S::Error> {
+    file.as_ref().map(|file| file.to_string_lossy()).serialize(serializer)
 }
 
 /// Names an object of some kind in diagnostics.

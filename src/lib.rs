@@ -15,6 +15,7 @@ pub mod annotations;
 pub mod app;
 pub mod cli;
 pub mod compile;
+pub mod demo;
 pub mod diagnostics;
 pub mod names;
 pub mod net;

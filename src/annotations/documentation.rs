@@ -22,23 +22,42 @@ pub fn documentation() -> String {
         section(&mut page, *annotation);
     }
     page.push_str("## Annotations of ingress-nginx without effect\n");
-    for (treatment, introduction) in [
-        (Treatment::NoEffect, "Accepted in silence; they tune what only nginx has:"),
-        (Treatment::Unsupported, "Not supported yet; reported as the warning `UnsupportedAnnotation`:"),
-        (
-            Treatment::Unprotected,
-            "Not supported yet, and requests are served **without the protection** they ask for; reported as the \
-             error `UnsupportedAnnotation`:",
-        ),
-        (Treatment::Refused, "Code for nginx, never run; reported as the error `SnippetRefused`:"),
-    ] {
+    for (is_listed, introduction) in LISTS {
         let _ = writeln!(page, "\n{introduction}\n");
-        for (name, _) in FOREIGN.iter().filter(|(_, each)| *each == treatment) {
+        for (name, _) in FOREIGN.iter().filter(|(_, treatment)| is_listed(treatment)) {
             let _ = writeln!(page, "- `{name}`");
         }
     }
     page
 }
+
+type List = (fn(&Treatment) -> bool, &'static str);
+
+const LISTS: [List; 5] = [
+    (
+        |treatment| matches!(treatment, Treatment::NoEffect),
+        "Accepted in silence; they tune what only nginx has:",
+    ),
+    (
+        |treatment| matches!(treatment, Treatment::Unsupported),
+        "Not supported yet; reported as the warning `UnsupportedAnnotation`:",
+    ),
+    (
+        |treatment| matches!(treatment, Treatment::Protection { .. }),
+        "Not supported yet, and meant to keep somebody out: the routes of the Ingress answer **503** rather than\n\
+         being served without this protection. Reported as the error `UnsupportedAnnotation`; a value that asks\n\
+         for nothing (empty, or `off`, `false`, `0` where the annotation has such a value) closes nothing:",
+    ),
+    (
+        |treatment| matches!(treatment, Treatment::Code),
+        "Code for nginx, never run. It may hold what keeps somebody out, so the routes of the Ingress answer\n\
+         **503** as above; reported as the error `SnippetRefused`:",
+    ),
+    (
+        |treatment| matches!(treatment, Treatment::UnrelatedCode),
+        "Code for nginx, never run, that has nothing to do with routes; reported as the error `SnippetRefused`:",
+    ),
+];
 
 fn section(page: &mut String, annotation: &dyn Annotation) {
     let _ = writeln!(

@@ -9,32 +9,55 @@ pub enum Treatment {
     NoEffect,
     /// Not supported yet.
     Unsupported,
-    /// Not supported yet, and what it should keep out gets in.
-    Unprotected,
-    /// Configuration code of nginx, which is never run.
-    Refused,
+    /// Not supported yet, and what it should keep out would get in: the routes of the Ingress are closed,
+    /// unless the value is empty or this one, which asks for nothing.
+    Protection { off: &'static str },
+    /// Configuration code of nginx, which is never run. It may be what keeps somebody out, so it closes the
+    /// routes of the Ingress too.
+    Code,
+    /// Configuration code for what no route is part of.
+    UnrelatedCode,
 }
 
 impl Treatment {
     /// Severity, reason and message for an annotation called `name`; nothing for one that does no harm.
-    pub(super) fn finding(self, name: &str) -> Option<(Severity, &'static str, String)> {
+    pub(super) fn finding(self, name: &str, value: &str) -> Option<(Severity, &'static str, String)> {
         match self {
             Self::NoEffect => None,
+            Self::Protection { .. } | Self::Code if !self.closes_routes(value) => None,
             Self::Unsupported => Some((
                 Severity::Warning,
                 "UnsupportedAnnotation",
                 format!("{name} is not supported yet; it has no effect."),
             )),
-            Self::Unprotected => Some((
+            Self::Protection { .. } => Some((
                 Severity::Error,
                 "UnsupportedAnnotation",
-                format!("{name} is not supported yet; requests are served without this protection."),
+                format!(
+                    "{name} is not supported yet; requests are refused (503) rather than served without this \
+                     protection."
+                ),
             )),
-            Self::Refused => Some((
+            Self::Code => Some((
                 Severity::Error,
                 "SnippetRefused",
-                format!("{name} is code for nginx and never run; use annotations for what it does."),
+                format!(
+                    "{name} is code for nginx and never run. It may protect something, so requests are refused \
+                     (503); use annotations for what it does."
+                ),
             )),
+            Self::UnrelatedCode => {
+                Some((Severity::Error, "SnippetRefused", format!("{name} is code for nginx and never run.")))
+            }
+        }
+    }
+
+    /// Whether an Ingress with this annotation is better not served.
+    pub(super) fn closes_routes(self, value: &str) -> bool {
+        match self {
+            Self::Protection { off } => !value.is_empty() && !value.eq_ignore_ascii_case(off),
+            Self::Code => !value.is_empty(),
+            Self::NoEffect | Self::Unsupported | Self::UnrelatedCode => false,
         }
     }
 }
@@ -45,7 +68,7 @@ pub const FOREIGN: &[(&str, Treatment)] = &[
     ("affinity", Treatment::Unsupported),
     ("affinity-canary-behavior", Treatment::Unsupported),
     ("affinity-mode", Treatment::Unsupported),
-    ("allowlist-source-range", Treatment::Unprotected),
+    ("allowlist-source-range", Treatment::Protection { off: "" }),
     ("app-root", Treatment::Unsupported),
     ("auth-always-set-cookie", Treatment::Unsupported),
     ("auth-cache-duration", Treatment::Unsupported),
@@ -59,19 +82,19 @@ pub const FOREIGN: &[(&str, Treatment)] = &[
     ("auth-realm", Treatment::Unsupported),
     ("auth-request-redirect", Treatment::Unsupported),
     ("auth-response-headers", Treatment::Unsupported),
-    ("auth-secret", Treatment::Unprotected),
+    ("auth-secret", Treatment::Protection { off: "" }),
     ("auth-secret-type", Treatment::Unsupported),
     ("auth-signin", Treatment::Unsupported),
     ("auth-signin-redirect-param", Treatment::Unsupported),
-    ("auth-snippet", Treatment::Refused),
+    ("auth-snippet", Treatment::Code),
     ("auth-tls-error-page", Treatment::Unsupported),
-    ("auth-tls-match-cn", Treatment::Unprotected),
+    ("auth-tls-match-cn", Treatment::Protection { off: "" }),
     ("auth-tls-pass-certificate-to-upstream", Treatment::Unsupported),
-    ("auth-tls-secret", Treatment::Unprotected),
-    ("auth-tls-verify-client", Treatment::Unprotected),
+    ("auth-tls-secret", Treatment::Protection { off: "" }),
+    ("auth-tls-verify-client", Treatment::Protection { off: "off" }),
     ("auth-tls-verify-depth", Treatment::Unsupported),
-    ("auth-type", Treatment::Unprotected),
-    ("auth-url", Treatment::Unprotected),
+    ("auth-type", Treatment::Protection { off: "" }),
+    ("auth-url", Treatment::Protection { off: "" }),
     ("base-url-scheme", Treatment::Unsupported),
     ("canary", Treatment::Unsupported),
     ("canary-by-cookie", Treatment::Unsupported),
@@ -81,7 +104,7 @@ pub const FOREIGN: &[(&str, Treatment)] = &[
     ("canary-weight", Treatment::Unsupported),
     ("canary-weight-total", Treatment::Unsupported),
     ("client-body-buffer-size", Treatment::Unsupported),
-    ("configuration-snippet", Treatment::Refused),
+    ("configuration-snippet", Treatment::Code),
     ("connection-proxy-header", Treatment::Unsupported),
     ("cors-allow-credentials", Treatment::Unsupported),
     ("cors-allow-headers", Treatment::Unsupported),
@@ -92,39 +115,39 @@ pub const FOREIGN: &[(&str, Treatment)] = &[
     ("custom-headers", Treatment::Unsupported),
     ("custom-http-errors", Treatment::Unsupported),
     ("default-backend", Treatment::Unsupported),
-    ("denylist-source-range", Treatment::Unprotected),
+    ("denylist-source-range", Treatment::Protection { off: "" }),
     ("disable-proxy-intercept-errors", Treatment::Unsupported),
     ("enable-access-log", Treatment::NoEffect),
     ("enable-cors", Treatment::Unsupported),
-    ("enable-global-auth", Treatment::Unprotected),
-    ("enable-modsecurity", Treatment::Unprotected),
+    ("enable-global-auth", Treatment::Unsupported),
+    ("enable-modsecurity", Treatment::Protection { off: "false" }),
     ("enable-opentelemetry", Treatment::Unsupported),
     ("enable-opentracing", Treatment::Unsupported),
-    ("enable-owasp-core-rules", Treatment::Unprotected),
+    ("enable-owasp-core-rules", Treatment::Protection { off: "false" }),
     ("enable-rewrite-log", Treatment::Unsupported),
     ("fastcgi-index", Treatment::Unsupported),
     ("fastcgi-params-configmap", Treatment::Unsupported),
     ("from-to-www-redirect", Treatment::Unsupported),
-    ("global-rate-limit", Treatment::Unprotected),
-    ("global-rate-limit-ignored-cidrs", Treatment::Unprotected),
-    ("global-rate-limit-key", Treatment::Unprotected),
-    ("global-rate-limit-window", Treatment::Unprotected),
+    ("global-rate-limit", Treatment::Protection { off: "0" }),
+    ("global-rate-limit-ignored-cidrs", Treatment::Unsupported),
+    ("global-rate-limit-key", Treatment::Unsupported),
+    ("global-rate-limit-window", Treatment::Unsupported),
     ("grpc-backend", Treatment::Unsupported),
     ("http2-push-preload", Treatment::Unsupported),
     ("limit-allowlist", Treatment::Unsupported),
     ("limit-burst-multiplier", Treatment::Unsupported),
-    ("limit-connections", Treatment::Unprotected),
+    ("limit-connections", Treatment::Protection { off: "0" }),
     ("limit-rate", Treatment::Unsupported),
     ("limit-rate-after", Treatment::Unsupported),
-    ("limit-rpm", Treatment::Unprotected),
-    ("limit-rps", Treatment::Unprotected),
+    ("limit-rpm", Treatment::Protection { off: "0" }),
+    ("limit-rps", Treatment::Protection { off: "0" }),
     ("limit-whitelist", Treatment::Unsupported),
     ("load-balance", Treatment::Unsupported),
     ("mirror-host", Treatment::Unsupported),
     ("mirror-request-body", Treatment::Unsupported),
     ("mirror-target", Treatment::Unsupported),
-    ("modsecurity-snippet", Treatment::Refused),
-    ("modsecurity-transaction-id", Treatment::Unprotected),
+    ("modsecurity-snippet", Treatment::Code),
+    ("modsecurity-transaction-id", Treatment::Unsupported),
     ("opentelemetry-operation-name", Treatment::Unsupported),
     ("opentelemetry-trust-incoming-span", Treatment::Unsupported),
     ("permanent-redirect", Treatment::Unsupported),
@@ -153,11 +176,11 @@ pub const FOREIGN: &[(&str, Treatment)] = &[
     ("proxy-ssl-verify-depth", Treatment::Unsupported),
     ("relative-redirects", Treatment::Unsupported),
     ("rewrite-target", Treatment::Unsupported),
-    ("satisfy", Treatment::Unprotected),
+    ("satisfy", Treatment::Unsupported),
     ("secure-backends", Treatment::Unsupported),
     ("secure-verify-ca-secret", Treatment::Unsupported),
     ("server-alias", Treatment::Unsupported),
-    ("server-snippet", Treatment::Refused),
+    ("server-snippet", Treatment::Code),
     ("service-upstream", Treatment::Unsupported),
     ("session-cookie-change-on-failure", Treatment::Unsupported),
     ("session-cookie-conditional-samesite-none", Treatment::Unsupported),
@@ -171,7 +194,7 @@ pub const FOREIGN: &[(&str, Treatment)] = &[
     ("ssl-ciphers", Treatment::Unsupported),
     ("ssl-passthrough", Treatment::Unsupported),
     ("ssl-prefer-server-ciphers", Treatment::Unsupported),
-    ("stream-snippet", Treatment::Refused),
+    ("stream-snippet", Treatment::UnrelatedCode),
     ("temporal-redirect", Treatment::Unsupported),
     ("temporal-redirect-code", Treatment::Unsupported),
     ("upstream-hash-by", Treatment::Unsupported),
@@ -180,6 +203,6 @@ pub const FOREIGN: &[(&str, Treatment)] = &[
     ("upstream-vhost", Treatment::Unsupported),
     ("use-port-in-redirects", Treatment::Unsupported),
     ("use-regex", Treatment::Unsupported),
-    ("whitelist-source-range", Treatment::Unprotected),
+    ("whitelist-source-range", Treatment::Protection { off: "" }),
     ("x-forwarded-prefix", Treatment::Unsupported),
 ];

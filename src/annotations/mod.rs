@@ -79,6 +79,24 @@ pub fn policy(metadata: &Metadata, settings: &Settings) -> RoutePolicy {
     draft.finish()
 }
 
+/// The annotations that should keep somebody out and cannot, for whose sake the routes of this Ingress are not
+/// to be served.
+pub fn unsupported_protections(
+    metadata: &Metadata,
+    settings: &Settings,
+) -> impl Iterator<Item = &'static str> {
+    let closes = |name, treatment: &Treatment| {
+        find(&metadata.annotations, settings, name).is_some_and(|value| treatment.closes_routes(value.trim()))
+    };
+    FOREIGN.iter().filter(move |(name, treatment)| closes(name, treatment)).map(|(name, _)| *name)
+}
+
+/// Whether a protection is one of the whole host, with the routes that other Ingresses have there, and not only
+/// of the routes of the Ingress that asks for it.
+pub fn protects_host(annotation: &str) -> bool {
+    annotation.starts_with("auth-tls-") || annotation == "server-snippet"
+}
+
 /// Whether this Ingress is a canary: it changes the split of another one and brings no routes of its own.
 pub fn is_canary(metadata: &Metadata, settings: &Settings) -> bool {
     find(&metadata.annotations, settings, "canary")
@@ -125,7 +143,7 @@ fn judge(name: &str, value: &str, settings: &Settings) -> Option<(Severity, &'st
         return Some((Severity::Error, "InvalidAnnotation", message));
     }
     match FOREIGN.iter().find(|(foreign, _)| *foreign == name) {
-        Some((_, treatment)) => treatment.finding(name),
+        Some((_, treatment)) => treatment.finding(name, value),
         None => Some((Severity::Warning, "UnknownAnnotation", unknown(name))),
     }
 }

@@ -136,6 +136,35 @@ fn names_that_have_no_effect_are_reported_by_kind() {
 }
 
 #[test]
+fn a_protection_that_is_not_there_closes_routes_unless_it_asks_for_nothing() {
+    for (name, value, closes) in [
+        ("auth-url", "http://auth.test/verify", true),
+        ("auth-url", " ", false),
+        ("auth-type", "basic", true),
+        ("whitelist-source-range", "10.0.0.0/8", true),
+        ("denylist-source-range", "10.0.0.0/8", true),
+        ("limit-rps", "5", true),
+        ("limit-rps", "0", false),
+        ("auth-tls-verify-client", "optional", true),
+        ("auth-tls-verify-client", "off", false),
+        ("enable-modsecurity", "False", false),
+        ("configuration-snippet", "deny all;", true),
+        ("stream-snippet", "server {}", false),
+        ("rewrite-target", "/$1", false),
+        ("auth-realm", "x", false),
+    ] {
+        let metadata = nginx(name, value);
+        let found: Vec<_> = unsupported_protections(&metadata, &Settings::default()).collect();
+        assert_eq!(found, Vec::from_iter(closes.then_some(name)), "{name}: {value:?}");
+    }
+    let harmless = nginx("limit-rps", "0");
+    assert_eq!(reasons(&harmless), []);
+    let own = metadata([("portcullis.dev/auth-url", "http://auth.test")]);
+    assert!(unsupported_protections(&own, &Settings::default()).eq(["auth-url"]));
+    assert!(protects_host("auth-tls-secret") && !protects_host("auth-url"));
+}
+
+#[test]
 fn a_misspelt_name_gets_a_suggestion() {
     let message = |name| diagnose(&nginx(name, "x"), &Settings::default())[0].message.clone();
     assert!(message("proxy-body-sise").contains("did you mean proxy-body-size?"));

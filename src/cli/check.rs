@@ -1,4 +1,5 @@
-//! `portcullis check PATH…`: reads manifests once and prints what is wrong with them.
+//! `portcullis check PATH…`: reads manifests once, compiles them as the gateway would, and prints what is wrong
+//! with them. Nothing is served and nothing is written.
 //!
 //! Exit code 0 without errors, 1 with, 2 for wrong usage (by clap).
 
@@ -7,12 +8,21 @@ use std::fmt::{self, Write as _};
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
+use time::OffsetDateTime;
 
+use crate::compile::{Compiled, compile};
 use crate::diagnostics::{Diagnostic, Severity};
+use crate::settings::Settings;
+use crate::settings::load::{Inputs, LoadError};
+use crate::settings::value::Raw;
 use crate::sources::directory::Directory;
+use crate::sources::origins::Origins;
+use crate::store::Store;
+use crate::tls::tickets::Tickets;
 
 /// Read manifests and print what is wrong with them.
 #[derive(Debug, Args)]
@@ -23,9 +33,18 @@ pub struct Check {
     /// How to print the findings
     #[arg(long, value_enum, default_value_t = Output::Text)]
     output: Output,
+    /// The settings file that they will be served with
+    #[arg(long, value_name = "FILE")]
+    settings: Option<PathBuf>,
+    /// Name of the IngressClass whose Ingresses are served
+    #[arg(long, value_name = "NAME")]
+    ingress_class: Option<String>,
+    /// Controller name of the IngressClasses that are ours
+    #[arg(long, value_name = "NAME")]
+    controller_class: Option<String>,
     /// Namespace of the Secrets that PEM pairs stand for
-    #[arg(long, value_name = "NAMESPACE", default_value = "default")]
-    pem_namespace: String,
+    #[arg(long, value_name = "NAMESPACE")]
+    pem_namespace: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -34,22 +53,64 @@ enum Output {
     Json,
 }
 
+/// What was read, and what there is to say about it.
+struct Findings {
+    objects: usize,
+    diagnostics: Vec<Diagnostic>,
+}
+
 impl Check {
     /// Reads, prints to standard output, and says how it went.
-    pub fn run(self) -> io::Result<ExitCode> {
-        let batch = Directory { roots: self.paths, pem_namespace: self.pem_namespace }.read();
-        let objects = batch.events.len();
-        let diagnostics: Vec<_> = batch.findings.into_iter().flat_map(|file| file.diagnostics).collect();
+    ///
+    /// # Errors
+    /// Settings that cannot be used, or an output that cannot be written.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let settings = self.settings()?;
+        let Findings { objects, diagnostics } = find(self.paths, settings)?;
         let written = self.output.print(&diagnostics, objects);
         // Whoever reads may stop early, as `head` does.
         if let Err(error) = written
             && error.kind() != io::ErrorKind::BrokenPipe
         {
-            return Err(error);
+            return Err(error.into());
         }
         let failed = diagnostics.iter().any(|it| it.severity == Severity::Error);
         Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
+
+    fn settings(&self) -> Result<Settings, LoadError> {
+        let flags = [
+            ("ingress-class", &self.ingress_class),
+            ("controller-class", &self.controller_class),
+            ("pem-namespace", &self.pem_namespace),
+        ];
+        let given = |(key, value): (&'static str, &Option<String>)| Some((key, Raw::Text(value.clone()?)));
+        let flags = flags.into_iter().filter_map(given).collect();
+        let inputs = Inputs { flags, file: self.settings.clone(), ..Inputs::default() };
+        Ok(inputs.load()?.settings)
+    }
+}
+
+/// Reads everything once and compiles it as a gateway with these settings would.
+fn find(paths: Vec<PathBuf>, settings: Settings) -> anyhow::Result<Findings> {
+    let batch = Directory { roots: paths, pem_namespace: settings.pem_namespace.clone() }.read();
+    let objects = batch.events.len();
+    let mut origins = Origins::default();
+    batch.origins.into_iter().for_each(|origin| origins.apply(origin));
+    let mut store = Store::new();
+    batch.events.into_iter().for_each(|event| store.apply(event));
+    let (settings, now) = (Arc::new(settings), OffsetDateTime::now_utc().unix_timestamp());
+    let empty = Compiled::empty(&settings, &Tickets::new(settings.ssl_session_timeout)?, now)?;
+    let changes = store.take_changes();
+    let compiled = compile(&store, &changes, &settings, &empty, now);
+
+    let compiled = compiled.report.all().cloned().map(|finding| origins.locate(finding));
+    let read = batch.findings.into_iter().flat_map(|file| file.diagnostics);
+    let mut diagnostics: Vec<_> = read.chain(compiled).collect();
+    diagnostics.sort();
+    // What is wrong with a pair is found where it is read and where it is used.
+    diagnostics.dedup();
+    Ok(Findings { objects, diagnostics })
 }
 
 impl Output {
@@ -156,18 +217,18 @@ mod tests {
                        rules: [{host: a b}, {host: a.test}]\n";
         std::fs::write(folder.path().join("a.yaml"), ingress).unwrap();
         std::fs::write(folder.path().join("b.yaml"), "x: [").unwrap();
-        let batch = Directory { roots: vec![folder.path().into()], pem_namespace: "default".into() }.read();
-        let diagnostics: Vec<_> = batch.findings.into_iter().flat_map(|file| file.diagnostics).collect();
-        let text = Text { diagnostics: &diagnostics, objects: batch.events.len(), color: false }.to_string();
+        let found = find(vec![folder.path().into()], Settings::default()).unwrap();
+        let text = Text { diagnostics: &found.diagnostics, objects: found.objects, color: false }.to_string();
         let expected = "\
 DIR/a.yaml
-  error    InvalidHost   Ingress default/web spec.rules[0].host  \"a b\": the host has a character other than letters, digits, '-', '_' and '.'
-  warning  UnknownField  Ingress default/web spec.typo           the field is unknown here and ignored; known are ingressClassName, defaultBackend, tls, rules
+  error    InvalidHost   Ingress default/web spec.rules[0].host        \"a b\": the host has a character other than letters, digits, '-', '_' and '.'
+  warning  EmptyRule     Ingress default/web spec.rules[0].http.paths  It has no paths and there is no default backend: all its requests get 404.
+  warning  UnknownField  Ingress default/web spec.typo                 the field is unknown here and ignored; known are ingressClassName, defaultBackend, tls, rules
 
 DIR/b.yaml
   error    InvalidYaml  line 1: this is not valid YAML; look at indentation, quotes and tabs here
 
-1 object read, 2 errors, 1 warning
+1 object read, 2 errors, 2 warnings
 ";
         assert_eq!(text.replace(&folder.path().display().to_string(), "DIR"), expected);
     }
@@ -178,7 +239,10 @@ DIR/b.yaml
         let check = || Check {
             paths: vec![folder.path().into()],
             output: Output::Json,
-            pem_namespace: "default".into(),
+            settings: None,
+            ingress_class: None,
+            controller_class: None,
+            pem_namespace: None,
         };
         assert_eq!(check().run().unwrap(), ExitCode::SUCCESS);
         std::fs::write(folder.path().join("a.yaml"), "x: [").unwrap();

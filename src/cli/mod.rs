@@ -1,5 +1,11 @@
 //! The subcommands, one file each.
 
+pub mod admin;
+pub mod certs;
 pub mod check;
+pub mod demo;
 pub mod diff;
+pub mod policy;
 pub mod serve;
+pub mod status;
+pub mod table;

@@ -33,6 +33,10 @@ struct Prepared {
     policy: Arc<RoutePolicy>,
     /// For paths that are never redirected to HTTPS.
     unredirected: Arc<RoutePolicy>,
+    /// The annotation for whose sake no route of this Ingress is served.
+    refusal: Option<&'static str>,
+    /// The same for every route of its hosts.
+    host_refusal: Option<&'static str>,
 }
 
 /// A path of the host and the Ingress that has it.
@@ -77,7 +81,8 @@ impl<'a> Hosts<'a> {
         }
         // Rules without a host have no certificate of their own, so nothing to redirect to.
         let has_tls = *pattern != HostPattern::Any && ingresses.iter().any(|ingress| !ingress.tls.is_empty());
-        let routes = self.routes(pattern, claims, clusters, previous);
+        let host_refusal = ingresses.iter().find_map(|ingress| self.prepare(ingress).host_refusal);
+        let routes = self.routes(pattern, claims, host_refusal, clusters, previous);
         (Some(reuse_host(Host { pattern: pattern.clone(), routes, has_tls, tls: None }, previous)), conflicts)
     }
 
@@ -85,6 +90,7 @@ impl<'a> Hosts<'a> {
         &mut self,
         pattern: &HostPattern,
         claims: Claims,
+        host_refusal: Option<&'static str>,
         clusters: &ClusterMap,
         previous: Option<&Arc<Host>>,
     ) -> PathMap<Arc<Route>> {
@@ -97,7 +103,10 @@ impl<'a> Hosts<'a> {
                 host: pattern.clone(),
                 path: path.clone(),
                 ingress: ingress.clone(),
-                action: action(ingress, claim.backend, clusters),
+                action: match host_refusal.or(self.prepare(claim.ingress).refusal) {
+                    Some(annotation) => Action::Refuse(annotation),
+                    None => action(ingress, claim.backend, clusters),
+                },
                 policy: self.policy(claim.ingress, &path),
                 stats: Arc::default(),
             };
@@ -130,7 +139,14 @@ impl Prepared {
         }
         let policy = annotations::policy(&ingress.metadata, settings);
         let unredirected = RoutePolicy { redirect: HttpsRedirect::Never, ..policy.clone() };
-        Self { rules, policy: Arc::new(policy), unredirected: Arc::new(unredirected) }
+        let protections = || annotations::unsupported_protections(&ingress.metadata, settings);
+        Self {
+            rules,
+            policy: Arc::new(policy),
+            unredirected: Arc::new(unredirected),
+            refusal: protections().next(),
+            host_refusal: protections().find(|annotation| annotations::protects_host(annotation)),
+        }
     }
 }
 

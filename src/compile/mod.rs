@@ -11,6 +11,7 @@ mod clusters;
 mod external_names;
 mod hosts;
 mod ingresses;
+pub mod policies;
 mod rechecks;
 pub mod report;
 #[cfg(test)]
@@ -77,6 +78,15 @@ impl Compiled {
         };
         let (report, rechecks) = (Report::default(), Rechecks::default());
         Ok(Self { snapshot, report, rechecks, tickets: tickets.clone(), generated })
+    }
+
+    /// Whether [`compile`] would change nothing: no object did, nor did the settings, and nothing is due at
+    /// `now`. What was never compiled is not current.
+    pub fn is_current(&self, changes: &Changes, settings: &Arc<Settings>, now: i64) -> bool {
+        self.snapshot.generation > 0
+            && changes.is_empty()
+            && Arc::ptr_eq(settings, &self.snapshot.settings)
+            && self.recheck_at().is_none_or(|at| at > now)
     }
 
     /// The time, in seconds since the Unix epoch, at which something has to be compiled again although nothing

@@ -19,6 +19,8 @@ use crate::store::objects::{Kind, Object, ObjectName};
 use crate::store::{Event, Store};
 use crate::tls::tickets::Tickets;
 
+const PERIOD: std::time::Duration = std::time::Duration::from_secs(60);
+
 /// A store and what was compiled of it last.
 struct World {
     store: Store,
@@ -75,6 +77,7 @@ impl World {
         match self.route(host, path).map(|route| &route.action) {
             Some(Action::Forward(cluster)) => cluster.to_string(),
             Some(Action::NotFound) | None => "404".into(),
+            Some(Action::Refuse(annotation)) => format!("503 {annotation}"),
         }
     }
 
@@ -131,6 +134,13 @@ fn a_generation_counts_up_and_an_empty_store_serves_nothing() {
     assert_eq!(world.serves("a.test", "/"), "404");
     assert!(world.compiled.report.is_empty());
     assert_eq!(world.compiled.recheck_at(), None);
+    let current = |settings: &Arc<Settings>, compiled: &Compiled| {
+        compiled.is_current(&Default::default(), settings, world.now)
+    };
+    assert!(current(&world.settings, &world.compiled));
+    assert!(!current(&Arc::new(Settings::default()), &world.compiled), "other settings");
+    let never = Compiled::empty(&world.settings, &Tickets::new(PERIOD).unwrap(), world.now).unwrap();
+    assert!(!current(&world.settings, &never), "the first snapshot is compiled of nothing too");
     assert!(world.compiled.report.about(&Subject::DefaultCertificate).is_empty());
 }
 

@@ -165,6 +165,11 @@ impl Client {
             }
             match &route.action {
                 Action::NotFound => Err(no_route()),
+                Action::Refuse(annotation) => Err(Refusal::new(
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    "unsupported_protection",
+                    &format!("this route asks for a protection that the gateway does not have: {annotation}"),
+                )),
                 Action::Forward(key) => match snapshot.clusters.get(key) {
                     Some(cluster) => Ok(Destination { route: route.clone(), cluster: cluster.clone() }),
                     None => Err(Refusal::new(

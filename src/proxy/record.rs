@@ -56,6 +56,8 @@ impl Record {
                 endpoint: None,
             })
         });
+        worker.stats.requests.add_one();
+        worker.stats.requests_in_flight.enter();
         Self {
             worker: worker.clone(),
             started: Instant::now(),
@@ -104,6 +106,7 @@ impl Record {
 
 impl Drop for Record {
     fn drop(&mut self) {
+        self.worker.stats.requests_in_flight.leave();
         let duration = self.started.elapsed();
         let stats = self.route.as_ref().map_or(&self.worker.stats.unrouted, |route| &route.stats);
         stats.observe(&Observation {

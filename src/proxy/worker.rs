@@ -20,7 +20,7 @@ use super::http2;
 use super::pipeline::Client;
 use super::upstream::Upstream;
 use super::upstream::pool::PoolLimits;
-use crate::net::drain::Drain;
+use crate::net::drain::{Drain, Stop};
 use crate::net::handshakes::Handshakes;
 use crate::net::stream::Stream;
 use crate::settings::Settings;
@@ -45,8 +45,8 @@ pub struct WorkerParts {
     pub stats: Arc<WorkerStats>,
     pub access_log: AccessLog,
     pub upstream_tls: ClientTls,
-    /// Becomes true when the worker should drain and end.
-    pub stop: watch::Receiver<bool>,
+    /// Says when the worker should drain and end.
+    pub stop: watch::Receiver<Stop>,
 }
 
 /// One worker, as its connections see it.

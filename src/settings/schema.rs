@@ -168,6 +168,9 @@ settings! {
     /// The admin port; 0 lets the system choose.
     admin_port: u16 = 10254,
         Restart("listeners are opened before workers start"), None, "9090";
+    /// Host names that the admin port answers to, besides addresses and `localhost`.
+    admin_hosts: Vec<String> = Vec::new(),
+        Dynamic, None, "portcullis-admin.ingress.svc";
     /// Whether every connection to the HTTP and HTTPS ports starts with a PROXY protocol header.
     use_proxy_protocol: bool = false,
         Restart("the PROXY mode belongs to a listener"), None, "true";

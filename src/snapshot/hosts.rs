@@ -91,6 +91,8 @@ pub enum Action {
     Forward(Arc<ClusterKey>),
     /// A backend that Portcullis does not serve, such as a `resource`: 404.
     NotFound,
+    /// The Ingress asks for a protection, by this annotation, that Portcullis does not have: 503 for everyone.
+    Refuse(&'static str),
 }
 
 /// Everything that annotations and settings decide about a route; shared by the routes of an Ingress.

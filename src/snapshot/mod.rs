@@ -8,6 +8,7 @@ pub mod certificates;
 pub mod clusters;
 pub mod hosts;
 pub mod paths;
+pub mod policies;
 pub mod shared;
 
 use std::sync::Arc;

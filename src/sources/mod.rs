@@ -3,18 +3,22 @@
 
 pub mod directory;
 pub mod ocsp;
+pub mod origins;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::diagnostics::Diagnostic;
 use crate::store::Event;
+use origins::Origin;
 
 /// One consistent revision: everything in it is applied before the next compile.
 #[derive(Debug, Default)]
 pub struct Batch {
     /// Only what differs from what the source sent before.
     pub events: Vec<Event>,
+    /// Objects that are defined by another file than before, with a source that reads files.
+    pub origins: Vec<Origin>,
     /// What is now wrong with these files; takes the place of what was said about them before.
     pub findings: Vec<FileFindings>,
     /// The source has listed everything once. True in its first batch and from then on.

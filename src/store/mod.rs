@@ -176,6 +176,8 @@ impl Store {
 
     fn names(&self, kind: Kind) -> Vec<ObjectName> {
         match kind {
+            // Read and compiled by `portcullis policy`; the gateway does not enforce them yet.
+            Kind::AuthorizationPolicy | Kind::PeerAuthentication => Vec::new(),
             Kind::ConfigMap => self.config_maps.keys().cloned().collect(),
             Kind::EndpointSlice => self.endpoint_slices.keys().cloned().collect(),
             Kind::Ingress => self.ingresses.keys().cloned().collect(),
@@ -241,6 +243,7 @@ impl Store {
 
     fn remove(&mut self, kind: Kind, name: &ObjectName) {
         match kind {
+            Kind::AuthorizationPolicy | Kind::PeerAuthentication => {}
             Kind::ConfigMap => {
                 self.config_maps.remove(name);
             }

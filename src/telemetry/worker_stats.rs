@@ -48,6 +48,9 @@ pub struct WorkerStats {
     pub accepted: Counter,
     /// Connections from clients that are open.
     pub connections: Gauge,
+    pub requests: Counter,
+    /// Requests whose response is not over.
+    pub requests_in_flight: Gauge,
     /// Handshakes under way.
     pub handshakes: Gauge,
     pub handshakes_full: Counter,

@@ -5,6 +5,7 @@ pub mod client;
 pub mod keys;
 pub mod ocsp;
 pub mod policy;
+pub mod spiffe;
 pub mod tickets;
 
 /// Makes aws-lc-rs what every part of the process that speaks TLS uses. Called once, first thing.

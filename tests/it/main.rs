@@ -1,3 +1,5 @@
-//! Integration tests: one binary, a module per area.
+//! Tests of the binary and of the library's public face, a module for each area.
 
+mod admin;
 mod diff;
+mod policy;

@@ -151,6 +151,26 @@ fn policies_come_from_annotations_and_spare_the_acme_path() {
 }
 
 #[test]
+fn an_ingress_that_asks_for_an_unsupported_protection_is_closed_and_others_are_not() {
+    const AUTH_URL: &str = "nginx.ingress.kubernetes.io/auth-url";
+    let open = ingress("open").path("a.test", "/open", "web");
+    let closed = ingress("closed").annotation(AUTH_URL, "http://auth.test").path("a.test", "/", "web");
+    let mut world = World::new([open.clone().object(), closed.object()]);
+    assert_eq!(world.serves("a.test", "/x"), "503 auth-url");
+    assert_eq!(world.serves("a.test", "/open"), "a/web:80");
+    assert!(world.reasons().contains(&("UnsupportedAnnotation", "closed".into())));
+
+    world.apply([ingress("closed").path("a.test", "/", "web").object()]);
+    assert_eq!(world.serves("a.test", "/x"), "a/web:80");
+
+    let client_certificates =
+        ingress("closed").annotation("nginx.ingress.kubernetes.io/auth-tls-secret", "a/ca");
+    world.apply([client_certificates.path("a.test", "/", "web").path("b.test", "/", "web").object()]);
+    assert_eq!(world.serves("a.test", "/open"), "503 auth-tls-secret", "client certificates are a host's");
+    assert_eq!(world.serves("b.test", "/"), "503 auth-tls-secret");
+}
+
+#[test]
 fn the_class_decides_what_is_served() {
     let objects = || {
         [

@@ -8,9 +8,10 @@ use tempfile::TempDir;
 use tokio::sync::mpsc::{self, Receiver};
 
 use super::*;
-use crate::diagnostics::Diagnostic;
+use crate::diagnostics::{Diagnostic, ObjectRef, Severity};
 use crate::names::HostPattern;
-use crate::store::objects::{Object, ObjectName, SecretOrigin};
+use crate::sources::origins::Origins;
+use crate::store::objects::{Kind, Object, ObjectName, SecretOrigin};
 use crate::store::{Event, Store};
 
 /// Longer than anything here takes; a test that needs it has failed.
@@ -22,6 +23,7 @@ struct Show {
     batches: Receiver<Batch>,
     store: Store,
     findings: BTreeMap<PathBuf, Vec<Diagnostic>>,
+    origins: Origins,
     /// Every event since the last look, as "apply Secret web/tls".
     log: Vec<String>,
 }
@@ -33,8 +35,14 @@ impl Show {
         let (sender, batches) = mpsc::channel(4);
         let source = Directory { roots: vec![folder.path().into()], pem_namespace: "pem".into() };
         tokio::spawn(source.run(sender));
-        let mut show =
-            Self { folder, batches, store: Store::new(), findings: BTreeMap::new(), log: Vec::new() };
+        let mut show = Self {
+            folder,
+            batches,
+            store: Store::new(),
+            findings: BTreeMap::new(),
+            origins: Origins::default(),
+            log: Vec::new(),
+        };
         assert!(show.next().await, "the first batch says that everything was listed");
         show
     }
@@ -50,6 +58,7 @@ impl Show {
             });
             self.store.apply(event);
         }
+        batch.origins.into_iter().for_each(|origin| self.origins.apply(origin));
         for file in batch.findings {
             self.findings.insert(file.file.to_path_buf(), file.diagnostics);
         }
@@ -72,6 +81,13 @@ impl Show {
     fn serial(&self, name: &str) -> String {
         let pair = self.store.secret(&ObjectName::new("pem", name)).and_then(|secret| secret.pair.clone());
         pair.map(|pair| pair.unwrap().serial.to_string()).unwrap_or_default()
+    }
+
+    /// The file that defines the ConfigMap `default/name`.
+    fn origin(&self, name: &str) -> Option<PathBuf> {
+        let object = ObjectRef::new(Kind::ConfigMap, &ObjectName::new("default", name));
+        let finding = Diagnostic::new(Severity::Info, object, "", "Any", "");
+        self.origins.locate(finding).file.map(|file| file.to_path_buf())
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -342,11 +358,14 @@ async fn the_first_of_two_definitions_counts_and_the_second_steps_in() {
     assert_eq!(show.data("same"), Some("first"));
     assert_eq!(show.findings.keys().cloned().collect::<Vec<_>>(), [show.path("b.yaml")]);
     assert_eq!(show.reasons(), ["Duplicate"]);
+    assert_eq!(show.origin("same"), Some(show.path("a.yaml")));
     fs::remove_file(show.path("a.yaml")).unwrap();
     show.until("the second", |show| show.data("same") == Some("second") && show.reasons().is_empty()).await;
+    assert_eq!(show.origin("same"), Some(show.path("b.yaml")));
     rename_into(&show.path("a.yaml"), &config_map("same", "third"));
     show.until("the first", |show| show.data("same") == Some("third") && show.reasons() == ["Duplicate"])
         .await;
+    assert_eq!(show.origin("same"), Some(show.path("a.yaml")));
     assert!(!show.log.iter().any(|line| line.starts_with("delete")), "{:?}", show.log);
 }
 

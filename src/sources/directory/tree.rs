@@ -18,6 +18,7 @@ use super::read::{self, ReadError, Stamps};
 use super::unit::{Unit, is_hidden};
 use super::watch::Watcher;
 use crate::diagnostics::{Diagnostic, ObjectRef, Severity};
+use crate::sources::origins::Origin;
 use crate::sources::{Batch, FileFindings};
 use crate::store::Event;
 use crate::store::objects::{Kind, ObjectName, Unknown, quoted};
@@ -88,6 +89,7 @@ pub struct Tree {
     announced: bool,
 
     events: Vec<Event>,
+    origins: Vec<Origin>,
     /// Whose findings may have changed.
     dirty: BTreeSet<Arc<Place>>,
     /// Units that objects fell to.
@@ -203,10 +205,12 @@ impl Tree {
         let first = self.synced && !std::mem::replace(&mut self.announced, self.synced);
         let batch = Batch {
             events: std::mem::take(&mut self.events),
+            origins: std::mem::take(&mut self.origins),
             findings: self.take_findings(),
             synced: self.synced,
         };
-        (first || !batch.events.is_empty() || !batch.findings.is_empty()).then_some(batch)
+        let Batch { events, origins, findings, synced: _ } = &batch;
+        (first || !events.is_empty() || !origins.is_empty() || !findings.is_empty()).then_some(batch)
     }
 
     fn root_of(&self, path: &Path) -> Option<(usize, PathBuf)> {
@@ -311,7 +315,10 @@ impl Tree {
             return;
         }
         // Now it is the other's that is a duplicate.
-        self.dirty.extend(before);
+        if before.as_ref() != Some(place) {
+            self.origins.push((object_ref(&id), Some(Arc::new(place.unit.path.clone()))));
+            self.dirty.extend(before);
+        }
         if self.served.get(&id) != Some(&defined.digest) {
             self.served.insert(id, defined.digest);
             self.events.push(Event::Apply(defined.object));
@@ -320,9 +327,13 @@ impl Tree {
 
     fn withdraw(&mut self, place: &Arc<Place>, id: &ObjectId) {
         match self.objects.withdraw(id, place).cloned() {
-            Some(other) => self.again.push(other),
+            Some(other) => {
+                self.origins.push((object_ref(id), Some(Arc::new(other.unit.path.clone()))));
+                self.again.push(other);
+            }
             None => {
                 if self.served.remove(id).is_some() {
+                    self.origins.push((object_ref(id), None));
                     self.events.push(Event::Delete(id.0, id.1.clone()));
                 }
             }
@@ -406,8 +417,7 @@ impl Tree {
         for (id, _) in &known.objects {
             let Some(first) = self.objects.first(id).filter(|first| *first != place) else { continue };
             let message = format!("{} defines it too and comes first", first.unit.path.display());
-            let object = ObjectRef::new(id.0, &id.1);
-            findings.push(Diagnostic::new(Severity::Error, object, "", "Duplicate", message));
+            findings.push(Diagnostic::new(Severity::Error, object_ref(id), "", "Duplicate", message));
         }
         for unknown in known.unknown.iter().filter(|it| self.unknown.first(it) == Some(place)) {
             let (kind, api_version) = (quoted(&unknown.kind), quoted(&unknown.api_version));
@@ -428,6 +438,10 @@ impl Tree {
         };
         (before.unwrap_or_default() != diagnostics).then_some(FileFindings { file, diagnostics })
     }
+}
+
+fn object_ref((kind, name): &ObjectId) -> ObjectRef {
+    ObjectRef::new(*kind, name)
 }
 
 /// Without those that lie in another, which would be read twice.

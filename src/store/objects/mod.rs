@@ -3,6 +3,7 @@
 //! They keep what `compile` needs and nothing else: 10,000 Secrets must not cost what full API types cost.
 //! Decoding is lenient: a wrong field is a diagnostic, the rest of the object stays usable.
 
+mod authorization_policy;
 mod config_map;
 mod endpoint_slice;
 mod field;
@@ -12,6 +13,8 @@ mod kinds;
 mod metadata;
 mod namespace;
 mod node;
+mod peer_authentication;
+mod policy_reader;
 mod secret;
 mod service;
 #[cfg(test)]
@@ -23,6 +26,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+pub use authorization_policy::{AuthorizationPolicy, Clause, ClauseValues, PolicyAction, PolicyRule, Term};
 pub use config_map::ConfigMap;
 pub use endpoint_slice::{Endpoint, EndpointPort, EndpointSlice};
 pub use field::{Field, Findings, quoted};
@@ -32,17 +36,20 @@ pub use kinds::{Decoded, Unknown};
 pub use metadata::{is_label, is_subdomain};
 pub use namespace::Namespace;
 pub use node::Node;
+pub use peer_authentication::{MtlsMode, PeerAuthentication};
 pub use secret::{Secret, SecretOrigin};
 pub use service::{Service, ServiceKind, ServicePort};
 
 /// The kinds that Portcullis reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum Kind {
+    AuthorizationPolicy,
     ConfigMap,
     EndpointSlice,
     Ingress,
     IngressClass,
     Namespace,
+    PeerAuthentication,
     Secret,
     Service,
 }
@@ -51,11 +58,13 @@ impl Kind {
     /// Its name, as in `kind:`.
     pub fn as_str(self) -> &'static str {
         match self {
+            Self::AuthorizationPolicy => "AuthorizationPolicy",
             Self::ConfigMap => "ConfigMap",
             Self::EndpointSlice => "EndpointSlice",
             Self::Ingress => "Ingress",
             Self::IngressClass => "IngressClass",
             Self::Namespace => "Namespace",
+            Self::PeerAuthentication => "PeerAuthentication",
             Self::Secret => "Secret",
             Self::Service => "Service",
         }

@@ -1,0 +1,137 @@
+//! The table of all metric families, from which the exposition takes names, types and labels, and
+//! `docs/metrics.md` its rows. Those that ingress-nginx has keep its names, so that dashboards and alerts go
+//! on working; those of our own start with `portcullis_`.
+
+/// A metric and the labels that tell its samples apart.
+#[derive(Debug)]
+pub struct Family {
+    pub name: &'static str,
+    pub kind: Kind,
+    pub labels: &'static [&'static str],
+    /// One line; no backslash and no line break, which the text format would have to escape.
+    pub help: &'static str,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Counter,
+    Gauge,
+    Histogram,
+}
+
+impl Family {
+    /// Whether ingress-nginx has it too; those carry the labels of the controller.
+    pub fn is_of_ingress_nginx(&self) -> bool {
+        self.name.starts_with("nginx_ingress_controller_")
+    }
+}
+
+macro_rules! families {
+    ($($constant:ident: $kind:ident $name:literal $labels:tt $help:literal;)+) => {
+        $(pub static $constant: Family =
+            Family { name: $name, kind: Kind::$kind, labels: &$labels, help: $help };)+
+
+        /// Every family, in the order of the exposition.
+        #[cfg(test)]
+        pub static FAMILIES: &[&Family] = &[$(&$constant,)+];
+    };
+}
+
+const ROUTE: [&str; 6] = ["path", "namespace", "ingress", "service", "canary", "host"];
+
+families! {
+    // Traffic.
+    REQUESTS: Counter "nginx_ingress_controller_requests"
+        ["status", "method", "path", "namespace", "ingress", "service", "canary", "host"]
+        "Requests by route, status and method; host _unknown is no configured host.";
+    REQUEST_DURATION: Histogram "nginx_ingress_controller_request_duration_seconds" ROUTE
+        "Time from the head of a request to the end of its response, transfer to the client included.";
+    RESPONSE_DURATION: Histogram "nginx_ingress_controller_response_duration_seconds" ROUTE
+        "Time from a request sent to the head of the backend's response.";
+    REQUEST_SIZE: Histogram "nginx_ingress_controller_request_size" ROUTE
+        "Bytes of request bodies.";
+    RESPONSE_SIZE: Histogram "nginx_ingress_controller_response_size" ROUTE
+        "Bytes of response bodies.";
+    CONNECTIONS: Gauge "nginx_ingress_controller_nginx_process_connections" ["state"]
+        "Connections from clients that are open; the only state is active.";
+    CONNECTIONS_TOTAL: Counter "nginx_ingress_controller_nginx_process_connections_total" ["state"]
+        "Connections from clients so far; the only state is accepted.";
+    REQUESTS_TOTAL: Counter "nginx_ingress_controller_nginx_process_requests_total" []
+        "Requests so far.";
+
+    // Certificates.
+    EXPIRE_TIME: Gauge "nginx_ingress_controller_ssl_expire_time_seconds"
+        ["namespace", "class", "host", "secret_name", "identifier"]
+        "End of validity of the certificates that a host is served with, in seconds since the Unix epoch; host _ is the default certificate.";
+    CERTIFICATE_INFO: Gauge "nginx_ingress_controller_ssl_certificate_info"
+        ["namespace", "class", "host", "secret_name", "identifier", "issuer_organization", "issuer_common_name", "serial_number", "public_key_algorithm"]
+        "Always 1; tells which certificates a host is served with.";
+
+    // Configuration.
+    BUILD_INFO: Gauge "nginx_ingress_controller_build_info" ["release", "build", "repository"]
+        "Always 1; tells which version runs.";
+    CONFIG_HASH: Gauge "nginx_ingress_controller_config_hash" []
+        "A number that is the same on replicas with the same settings.";
+    RELOAD_SUCCESSFUL: Gauge "nginx_ingress_controller_config_last_reload_successful" []
+        "0 while the last edit of the settings is refused or the last new worker generation was given up.";
+    RELOAD_TIME: Gauge "nginx_ingress_controller_config_last_reload_successful_timestamp_seconds" []
+        "When settings were last taken over.";
+    LEADER: Gauge "nginx_ingress_controller_leader_election_status" ["name"]
+        "1 on the replica that writes status and Events.";
+    ORPHAN_INGRESS: Gauge "nginx_ingress_controller_orphan_ingress" ["namespace", "ingress", "type"]
+        "1 for an Ingress that leads to a Service without endpoints (no-endpoint) or to none (no-service).";
+
+    // What ingress-nginx does not tell.
+    READY: Gauge "portcullis_ready" []
+        "1 while traffic should come here.";
+    GENERATION: Gauge "portcullis_generation" []
+        "Counts up with every snapshot that is published.";
+    PENDING_RESTART: Gauge "portcullis_pending_restart" []
+        "Changed settings that wait for a new worker generation.";
+    SOURCE_SYNCED: Gauge "portcullis_source_synced" ["source"]
+        "1 once the source has listed everything.";
+    DIAGNOSTICS: Gauge "portcullis_diagnostics" ["severity", "reason"]
+        "Findings about objects and settings.";
+    HOSTS: Gauge "portcullis_hosts" []
+        "Hosts that are served.";
+    CLUSTERS: Gauge "portcullis_clusters" []
+        "Backends that routes lead to.";
+    ENDPOINTS: Gauge "portcullis_endpoints" []
+        "Endpoints of all backends.";
+    CERTIFICATES: Gauge "portcullis_certificates" ["state"]
+        "Certificates by state: valid, expiring (within 14 days), expired or not_yet_valid.";
+    OCSP: Gauge "portcullis_ocsp_certificates" ["state"]
+        "Certificates by the state of their OCSP staple.";
+    WORKER_CONNECTIONS: Gauge "portcullis_worker_connections" ["worker"]
+        "Connections from clients that a worker has open.";
+    REQUESTS_IN_FLIGHT: Gauge "portcullis_requests_in_flight" []
+        "Requests whose response is not over.";
+    HANDSHAKES: Counter "portcullis_tls_handshakes_total" ["result"]
+        "TLS handshakes by result: full, resumed or failed.";
+    HANDSHAKE_FAILURES: Counter "portcullis_tls_handshake_failures_total" ["reason"]
+        "TLS handshakes that came to nothing.";
+    HANDSHAKES_STAPLED: Counter "portcullis_tls_handshakes_stapled_total" []
+        "TLS handshakes that carried an OCSP staple.";
+    HANDSHAKES_IN_FLIGHT: Gauge "portcullis_tls_handshakes_in_flight" []
+        "TLS handshakes under way.";
+    UPSTREAM_IDLE: Gauge "portcullis_upstream_idle_connections" []
+        "Idle connections kept to endpoints.";
+    PANICS: Counter "portcullis_panics_total" []
+        "Connections and streams that ended in a panic; each is a bug worth a report.";
+    ACCESS_LOG_DROPPED: Counter "portcullis_access_log_dropped_lines_total" []
+        "Access log lines dropped because their reader was too slow.";
+
+    // The process.
+    PROCESS_CPU: Counter "process_cpu_seconds_total" []
+        "Processor time of the process.";
+    PROCESS_RESIDENT: Gauge "process_resident_memory_bytes" []
+        "Resident memory.";
+    PROCESS_VIRTUAL: Gauge "process_virtual_memory_bytes" []
+        "Virtual memory.";
+    PROCESS_THREADS: Gauge "process_threads" []
+        "Threads.";
+    PROCESS_FDS: Gauge "process_open_fds" []
+        "Open file descriptors.";
+    PROCESS_START: Gauge "process_start_time_seconds" []
+        "When the process started, in seconds since the Unix epoch.";
+}

@@ -1,0 +1,237 @@
+//! `/metrics`: everything that is counted, in the Prometheus text format.
+//!
+//! A scrape walks the snapshot, whose routes carry their counters, and reads atomics; it holds nothing that a
+//! worker waits for. Label values come from the configuration, never from clients, so nobody outside can add a
+//! series; routes without requests have none.
+
+mod exposition;
+mod families;
+mod process;
+mod traffic;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use aws_lc_rs::digest;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use self::exposition::Exposition;
+use self::families as family;
+use super::AdminState;
+use super::certificates::{Served, algorithm_name, ocsp, served};
+use super::view::View;
+use crate::diagnostics::Severity;
+use crate::names::HostPattern;
+use crate::snapshot::Snapshot;
+use crate::snapshot::hosts::Action;
+
+/// What the answer is labelled with.
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+/// A certificate that ends within this time counts as `expiring`.
+const EXPIRING: i64 = 14 * 24 * 3600;
+
+/// All metrics at `now`, in seconds since the Unix epoch.
+pub fn render(state: &AdminState, now: i64) -> String {
+    let (snapshot, view) = (state.shared.load(), state.view());
+    let settings = &snapshot.settings;
+    let mut constant = vec![("controller_class", settings.controller_class.as_str())];
+    if let Some(pod) = &view.pod {
+        constant.push(("controller_namespace", &pod.namespace));
+        constant.push(("controller_pod", &pod.name));
+    }
+    let mut out = Exposition::new(&constant);
+    traffic::requests(&mut out, &snapshot, &state.workers);
+    traffic::workers(&mut out, &state.workers);
+    if let Some(logs) = &state.access_logs {
+        out.family(&family::ACCESS_LOG_DROPPED).add(&[], logs.dropped());
+    }
+    certificates(&mut out, &snapshot, now);
+    configuration(&mut out, &snapshot, &view);
+    orphans(&mut out, &snapshot);
+    process::process(&mut out, view.started);
+
+    let mut text = out.into_text();
+    if let Some(registry) = &state.registry {
+        // Writing to a string cannot fail.
+        let _ = prometheus_client::encoding::prometheus_text::encode(&mut text, registry);
+    }
+    text
+}
+
+/// A host as metrics have it; `_` is every host, as ingress-nginx has it.
+fn host_label(host: &HostPattern) -> String {
+    match host {
+        HostPattern::Any => "_".into(),
+        host => host.to_string(),
+    }
+}
+
+fn certificates(out: &mut Exposition, snapshot: &Snapshot, now: i64) {
+    let class = snapshot.settings.controller_class.as_str();
+    let all = served(&snapshot.certificates);
+    let rows: Vec<_> = all.iter().flat_map(|served| rows(served, class)).collect();
+
+    let mut expire = out.family(&family::EXPIRE_TIME);
+    for row in &rows {
+        expire.add(&row.labels(), row.not_after);
+    }
+    let mut info = out.family(&family::CERTIFICATE_INFO);
+    for row in &rows {
+        let [namespace, class, host, secret, identifier] = row.labels();
+        let issuer = &row.issuer;
+        let more = [issuer.organization.as_str(), &issuer.common_name, row.serial, row.algorithm];
+        let [organization, common_name, serial, algorithm] = more;
+        info.add(
+            &[namespace, class, host, secret, identifier, organization, common_name, serial, algorithm],
+            1,
+        );
+    }
+
+    let mut states = BTreeMap::from(["valid", "expiring", "expired", "not_yet_valid"].map(|state| (state, 0)));
+    let mut staples: BTreeMap<_, u64> = BTreeMap::new();
+    for Served { certificate, .. } in &all {
+        *states.entry(validity(certificate.pair.not_before, certificate.pair.not_after, now)).or_default() += 1;
+        *staples.entry(ocsp(certificate, &snapshot.settings).state).or_default() += 1;
+    }
+    let mut family = out.family(&family::CERTIFICATES);
+    states.iter().for_each(|(state, count)| family.add(&[state], count));
+    let mut family = out.family(&family::OCSP);
+    staples.iter().for_each(|(state, count)| family.add(&[state], count));
+}
+
+fn validity(not_before: i64, not_after: i64, now: i64) -> &'static str {
+    if now < not_before {
+        "not_yet_valid"
+    } else if now > not_after {
+        "expired"
+    } else if now > not_after.saturating_sub(EXPIRING) {
+        "expiring"
+    } else {
+        "valid"
+    }
+}
+
+/// One certificate for one host.
+struct Row<'a> {
+    namespace: &'a str,
+    class: &'a str,
+    host: String,
+    secret: &'a str,
+    /// Issuer and serial number, the issuer always empty: the shape that ingress-nginx has.
+    identifier: String,
+    issuer: Issuer,
+    serial: &'a str,
+    algorithm: &'static str,
+    not_after: i64,
+}
+
+fn rows<'a>(served: &'a Served, class: &'a str) -> impl Iterator<Item = Row<'a>> {
+    let Served { certificate, hosts, default } = served;
+    let pair = &certificate.pair;
+    let (namespace, secret) = certificate.secret.as_ref().map_or(("", ""), |s| (&*s.namespace, &*s.name));
+    let issuer = Issuer::of(pair.leaf());
+    let hosts: BTreeSet<_> = hosts.iter().map(host_label).chain(default.then(|| "_".to_owned())).collect();
+    hosts.into_iter().map(move |host| Row {
+        namespace,
+        class,
+        host,
+        secret,
+        identifier: format!("-{}", pair.serial),
+        issuer: issuer.clone(),
+        serial: &pair.serial,
+        algorithm: algorithm_name(pair.algorithm),
+        not_after: pair.not_after,
+    })
+}
+
+impl Row<'_> {
+    fn labels(&self) -> [&str; 5] {
+        [self.namespace, self.class, &self.host, self.secret, &self.identifier]
+    }
+}
+
+/// Who signed a certificate; empty where it does not say.
+#[derive(Clone, Default)]
+struct Issuer {
+    organization: String,
+    common_name: String,
+}
+
+impl Issuer {
+    fn of(leaf: &[u8]) -> Self {
+        let Ok((_, leaf)) = X509Certificate::from_der(leaf) else { return Self::default() };
+        let text = |value: Option<&x509_parser::x509::AttributeTypeAndValue<'_>>| {
+            value.and_then(|value| value.as_str().ok()).unwrap_or_default().to_owned()
+        };
+        let issuer = leaf.issuer();
+        Self {
+            organization: text(issuer.iter_organization().next()),
+            common_name: text(issuer.iter_common_name().next()),
+        }
+    }
+}
+
+fn configuration(out: &mut Exposition, snapshot: &Snapshot, view: &View) {
+    out.family(&family::BUILD_INFO).add(&[env!("CARGO_PKG_VERSION"), "", env!("CARGO_PKG_NAME")], 1);
+    out.family(&family::CONFIG_HASH).add(&[], settings_hash(snapshot));
+    let successful = view.settings.error.is_none() && view.last_restart_error.is_none();
+    out.family(&family::RELOAD_SUCCESSFUL).add(&[], u8::from(successful));
+    out.family(&family::RELOAD_TIME).add(&[], view.settings.loaded);
+    if let Some(leader) = view.leader {
+        let name = view.pod.as_ref().map_or("", |pod| &pod.name);
+        out.family(&family::LEADER).add(&[name], u8::from(leader));
+    }
+    out.family(&family::READY).add(&[], u8::from(view.unready().is_none()));
+    out.family(&family::GENERATION).add(&[], snapshot.generation);
+    out.family(&family::PENDING_RESTART).add(&[], view.pending_restart.len());
+    let mut family = out.family(&family::SOURCE_SYNCED);
+    let sources: BTreeMap<_, _> = view.sources.iter().map(|source| (&source.name, source.synced)).collect();
+    sources.into_iter().for_each(|(name, synced)| family.add(&[name], u8::from(synced)));
+
+    let mut findings: BTreeMap<_, u64> = BTreeMap::new();
+    for found in view.diagnostics.iter() {
+        *findings.entry((found.severity, found.reason)).or_default() += 1;
+    }
+    let mut family = out.family(&family::DIAGNOSTICS);
+    for ((severity, reason), count) in findings {
+        family.add(&[severity_name(severity), reason], count);
+    }
+
+    out.family(&family::HOSTS).add(&[], snapshot.hosts.patterns().count());
+    out.family(&family::CLUSTERS).add(&[], snapshot.clusters.0.len());
+    let endpoints: usize = snapshot.clusters.0.values().map(|cluster| cluster.endpoints.len()).sum();
+    out.family(&family::ENDPOINTS).add(&[], endpoints);
+}
+
+fn severity_name(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Error => "error",
+        Severity::Warning => "warning",
+        Severity::Info => "info",
+    }
+}
+
+/// Six bytes of a hash: a number that Prometheus, which only has floating point, holds exactly.
+fn settings_hash(snapshot: &Snapshot) -> u64 {
+    let settings = serde_json::to_vec(&*snapshot.settings).unwrap_or_default();
+    let hash = digest::digest(&digest::SHA256, &settings);
+    hash.as_ref().iter().take(6).fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
+fn orphans(out: &mut Exposition, snapshot: &Snapshot) {
+    let routes = super::routes(snapshot);
+    let orphans: BTreeSet<_> = routes
+        .filter_map(|route| {
+            let Action::Forward(key) = &route.action else { return None };
+            let kind = match snapshot.clusters.get(key) {
+                None => "no-service",
+                Some(cluster) if cluster.endpoints.is_empty() => "no-endpoint",
+                Some(_) => return None,
+            };
+            Some((&*route.ingress.namespace, &*route.ingress.name, kind))
+        })
+        .collect();
+    let mut family = out.family(&family::ORPHAN_INGRESS);
+    orphans.into_iter().for_each(|(namespace, ingress, kind)| family.add(&[namespace, ingress, kind], 1));
+}

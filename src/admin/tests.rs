@@ -1,0 +1,463 @@
+//! The admin port over a real socket, and the shapes of its answers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+use super::view::{PendingRestart, SettingsStatus, SourceStatus, View};
+use super::{AdminState, serve};
+use crate::compile::Compiled;
+use crate::diagnostics::{Diagnostic, ObjectRef, Severity};
+use crate::names::{HostName, HostPattern};
+use crate::settings::Settings;
+use crate::snapshot::Snapshot;
+use crate::snapshot::certificates::{Binding, Certificate, HostCertificates};
+use crate::snapshot::clusters::{Cluster, ClusterKey, Endpoint};
+use crate::snapshot::hosts::{Action, BackendProtocol, Host, HttpsRedirect, Route, RoutePolicy};
+use crate::snapshot::paths::{PathMap, PathMatch};
+use crate::snapshot::shared::Shared;
+use crate::store::objects::{Kind, ObjectName, ServicePortRef};
+use crate::telemetry::route_stats::{Observation, RouteStats};
+use crate::telemetry::worker_stats::WorkerStats;
+use crate::testing::certificates::{Authority, PemPair};
+use crate::tls::keys::Algorithm;
+use crate::tls::tickets::Tickets;
+
+/// A small gateway without a data plane: what the admin port reads, made by hand.
+pub struct Gateway {
+    pub snapshot: Snapshot,
+    pub workers: Vec<Arc<WorkerStats>>,
+    pub view: View,
+    authority: Authority,
+    /// Everything secret that went in.
+    pairs: Vec<PemPair>,
+}
+
+impl Gateway {
+    pub fn new(settings: Settings) -> Self {
+        let settings = Arc::new(settings);
+        let tickets = Tickets::new(Duration::from_secs(60)).unwrap();
+        let mut snapshot = Compiled::empty(&settings, &tickets, now()).unwrap().snapshot;
+        snapshot.generation = 7;
+        Self {
+            snapshot,
+            workers: vec![Arc::default(), Arc::default()],
+            view: View { ready: true, ..View::default() },
+            authority: Authority::new("Example \"Issuing\" CA"),
+            pairs: Vec::new(),
+        }
+    }
+
+    /// A gateway with something of everything.
+    pub fn sample() -> Self {
+        let mut gateway = Self::new(Settings::default());
+        gateway.certificate("shop/tls", &["shop.example.com", "*.shop.example.com"], Algorithm::EcdsaP256);
+        gateway.certificate("blog/tls", &["blog.example.com"], Algorithm::Rsa);
+        let shop = gateway.route("shop.example.com", "/", "shop/web");
+        gateway.route("shop.example.com", "/cart", "shop/cart");
+        gateway.route("blog.example.com", "/", "blog/web");
+        gateway.orphan("gone.example.com", "/", "blog/gone");
+        observe(&shop, &Method::GET, 200);
+        observe(&shop, &Method::POST, 502);
+        observe(&gateway.workers[0].unrouted, &Method::GET, 404);
+        gateway.workers[1].connections.enter();
+        gateway.workers[1].accepted.add_one();
+        gateway.workers[0].handshakes_failed.count("not_tls");
+        gateway.view.started = 1_700_000_000;
+        gateway.view.diagnostics =
+            [(Severity::Error, "SecretNotFound"), (Severity::Warning, "UnknownAnnotation")]
+                .map(|(severity, reason)| {
+                    let object = ObjectRef::new(Kind::Ingress, &ObjectName::new("blog", "<img src=x>"));
+                    Diagnostic::new(severity, object, "spec.tls[0].secretName", reason, "a \"message\"")
+                })
+                .into();
+        gateway.view.pending_restart =
+            vec![PendingRestart { key: "http-port", reason: "listeners are opened before workers start" }];
+        gateway.view.settings = SettingsStatus { loaded: 1_700_000_000, error: None };
+        gateway.view.sources = vec![SourceStatus { name: "directory", synced: true, last_error: None }];
+        gateway
+    }
+
+    pub fn certificate(&mut self, secret: &str, names: &[&str], algorithm: Algorithm) {
+        let leaf = self.authority.leaf(names).algorithm(algorithm).ocsp_responder("http://ocsp.example.com");
+        let pem = leaf.issue();
+        let certificate = Arc::new(Certificate { pair: Arc::new(pem.parse()), secret: Some(object(secret)) });
+        self.pairs.push(pem);
+        for name in names {
+            let binding = Binding { certificate: certificate.clone(), ingress: None, missing_since: None };
+            let of_host = Arc::new(HostCertificates::new(binding, []));
+            let certificates = &mut self.snapshot.certificates;
+            match HostPattern::parse(name).unwrap() {
+                HostPattern::Exact(name) => certificates.exact.insert(name, of_host),
+                HostPattern::Wildcard(name) => certificates.wildcard.insert(name, of_host),
+                HostPattern::Any => panic!("a certificate has names"),
+            };
+        }
+    }
+
+    /// Adds a route to a backend with one endpoint, and returns its counters.
+    pub fn route(&mut self, host: &str, path: &str, ingress: &str) -> Arc<RouteStats> {
+        self.add_route(
+            host,
+            (PathMatch::Prefix, path),
+            ingress,
+            &[Endpoint::Address(([192, 0, 2, 1], 80).into())],
+        )
+    }
+
+    pub fn orphan(&mut self, host: &str, path: &str, ingress: &str) -> Arc<RouteStats> {
+        self.add_route(host, (PathMatch::Prefix, path), ingress, &[])
+    }
+
+    pub fn add_route(
+        &mut self,
+        host: &str,
+        (kind, path): (PathMatch, &str),
+        ingress: &str,
+        endpoints: &[Endpoint],
+    ) -> Arc<RouteStats> {
+        let pattern = HostPattern::parse(host).unwrap();
+        let ingress = object(ingress);
+        let service = ObjectName::new(ingress.namespace.clone(), format!("{}-service", ingress.name));
+        let key = Arc::new(ClusterKey { service, port: ServicePortRef::Number(80) });
+        let endpoints: Vec<_> = endpoints.iter().cloned().map(Arc::new).collect();
+        let cluster = Cluster::new(key.clone(), endpoints, None);
+        self.snapshot.clusters.0.insert(key.clone(), Arc::new(cluster));
+
+        let route = Arc::new(Route {
+            host: pattern.clone(),
+            path: path.into(),
+            ingress,
+            action: Action::Forward(key),
+            policy: Arc::new(policy()),
+            stats: Arc::default(),
+        });
+        let stats = route.stats.clone();
+        let known = self.snapshot.hosts.find_named(host).cloned();
+        let mut routes: Vec<_> = known.iter().flat_map(|host| host.routes.entries()).map(owned).collect();
+        routes.push((kind, path.into(), route));
+        let host = Host { pattern: pattern.clone(), routes: PathMap::new(routes), has_tls: true, tls: None };
+        self.snapshot.hosts.set(&pattern, Some(Arc::new(host)));
+        stats
+    }
+
+    pub fn state(self) -> (AdminState, watch::Sender<Arc<View>>) {
+        let (sender, view) = watch::channel(Arc::new(self.view));
+        let shared = Shared::new(Arc::new(self.snapshot));
+        (AdminState { shared, workers: self.workers, access_logs: None, registry: None, view }, sender)
+    }
+}
+
+fn owned((kind, path, route): (PathMatch, &str, &Arc<Route>)) -> (PathMatch, Box<str>, Arc<Route>) {
+    (kind, path.into(), route.clone())
+}
+
+fn policy() -> RoutePolicy {
+    let timeout = Duration::from_secs(60);
+    RoutePolicy {
+        redirect: HttpsRedirect::Never,
+        protocol: BackendProtocol::Http1,
+        max_body: None,
+        connect_timeout: timeout,
+        read_timeout: timeout,
+        send_timeout: timeout,
+    }
+}
+
+/// Seconds since the Unix epoch.
+fn now() -> i64 {
+    time::OffsetDateTime::now_utc().unix_timestamp()
+}
+
+fn object(name: &str) -> ObjectName {
+    let (namespace, name) = name.split_once('/').unwrap();
+    ObjectName::new(namespace, name)
+}
+
+pub fn observe(stats: &RouteStats, method: &Method, status: u16) {
+    stats.observe(&Observation {
+        method,
+        status: StatusCode::from_u16(status).unwrap(),
+        duration: Duration::from_millis(30),
+        upstream: Some(Duration::from_millis(20)),
+        received: 10,
+        sent: 2000,
+    });
+}
+
+/// An admin port on a socket.
+struct Server {
+    address: std::net::SocketAddr,
+    view: watch::Sender<Arc<View>>,
+}
+
+impl Server {
+    async fn start(gateway: Gateway) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (state, view) = gateway.state();
+        tokio::spawn(serve(listener, Arc::new(state)));
+        Self { address, view }
+    }
+
+    /// Sends bytes and returns everything that comes back.
+    async fn exchange(&self, request: &str) -> String {
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await.unwrap();
+        String::from_utf8(answer).unwrap()
+    }
+
+    async fn get(&self, path: &str) -> Reply {
+        self.request("GET", path, "localhost").await
+    }
+
+    async fn request(&self, method: &str, path: &str, host: &str) -> Reply {
+        let request = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        let answer = self.exchange(&request).await;
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        Reply { status, head: head.to_ascii_lowercase(), body: body.to_owned() }
+    }
+
+    fn set_view(&self, change: impl FnOnce(&mut View)) {
+        let mut view = View::clone(&self.view.borrow());
+        change(&mut view);
+        self.view.send_replace(Arc::new(view));
+    }
+}
+
+struct Reply {
+    status: u16,
+    head: String,
+    body: String,
+}
+
+impl Reply {
+    fn json(&self) -> Value {
+        assert!(self.head.contains("content-type: application/json"), "{}", self.head);
+        serde_json::from_str(&self.body).unwrap()
+    }
+}
+
+const PATHS: [&str; 8] = [
+    "/",
+    "/healthz",
+    "/readyz",
+    "/metrics",
+    "/api/v1/status",
+    "/api/v1/certificates",
+    "/api/v1/hosts",
+    "/api/v1/diagnostics",
+];
+
+#[tokio::test]
+async fn probes_follow_the_view() {
+    let server = Server::start(Gateway::sample()).await;
+    let codes = async || (server.get("/healthz").await.status, server.get("/readyz").await.status);
+    assert_eq!(codes().await, (200, 200));
+
+    server.set_view(|view| {
+        view.ready = false;
+        view.sources[0].synced = false;
+    });
+    assert_eq!(codes().await, (200, 503));
+    assert_eq!(server.get("/readyz").await.body, "waiting for the first list of directory\n");
+
+    server.set_view(|view| {
+        view.ready = true;
+        view.draining = true;
+    });
+    assert_eq!(codes().await, (500, 503));
+}
+
+#[tokio::test]
+async fn certificates_have_the_promised_shape() {
+    let answer = Server::start(Gateway::sample()).await.get("/api/v1/certificates").await.json();
+    let rows = answer["certificates"].as_array().unwrap();
+    assert_eq!(rows.len(), 3);
+
+    let generated = &rows[0];
+    assert_eq!((&generated["secret"], &generated["default"]), (&Value::Null, &json!(true)));
+    assert_eq!((&generated["hosts"], &generated["ocsp"]["state"]), (&json!([]), &json!("no_responder")));
+
+    let shop = &rows[2];
+    assert_eq!(shop["secret"], "shop/tls");
+    assert_eq!(shop["names"], json!(["shop.example.com", "*.shop.example.com"]));
+    assert_eq!(shop["hosts"], json!(["shop.example.com", "*.shop.example.com"]));
+    assert_eq!((&shop["algorithm"], &rows[1]["algorithm"]), (&json!("ECDSA P-256"), &json!("RSA")));
+    let unknown = json!({ "state": "pending", "this_update": null, "next_update": null, "last_error": null });
+    assert_eq!(shop["ocsp"], unknown);
+    for key in ["not_before", "not_after"] {
+        let time = shop[key].as_str().unwrap();
+        time::OffsetDateTime::parse(time, &time::format_description::well_known::Rfc3339).unwrap();
+    }
+    for key in ["serial", "fingerprint"] {
+        let hex = shop[key].as_str().unwrap();
+        assert!(!hex.is_empty() && hex.bytes().all(|b| b.is_ascii_hexdigit() && !b.is_ascii_uppercase()));
+    }
+}
+
+#[tokio::test]
+async fn equal_certificates_out_of_two_secrets_are_two_rows() {
+    let mut gateway = Gateway::new(Settings { enable_ocsp: false, ..Settings::default() });
+    gateway.certificate("a/tls", &["a.example.com"], Algorithm::EcdsaP256);
+    let name = HostName::new("a.example.com").unwrap();
+    let first = gateway.snapshot.certificates.exact.get(&name).unwrap().iter().next().unwrap().clone();
+    let pair = first.certificate.pair.clone();
+    let twin = Arc::new(Certificate { pair, secret: Some(object("b/tls")) });
+    let of_host = HostCertificates::new(Binding { certificate: twin, ..first }, []);
+    gateway.snapshot.certificates.exact.insert(HostName::new("b.example.com").unwrap(), Arc::new(of_host));
+    let answer = Server::start(gateway).await.get("/api/v1/certificates").await.json();
+    let rows = answer["certificates"].as_array().unwrap();
+    let secrets: Vec<_> = rows.iter().map(|row| (&row["secret"], &row["hosts"])).collect();
+    assert_eq!(
+        secrets[1..],
+        [(&json!("a/tls"), &json!(["a.example.com"])), (&json!("b/tls"), &json!(["b.example.com"])),]
+    );
+    assert!(rows.iter().all(|row| row["ocsp"]["state"] == "disabled"));
+}
+
+#[tokio::test]
+async fn status_has_the_promised_shape() {
+    let mut gateway = Gateway::sample();
+    gateway.view.last_restart_error = Some("port in use".into());
+    let status = Server::start(gateway).await.get("/api/v1/status").await.json();
+    assert_eq!((&status["generation"], &status["ready"]), (&json!(7), &json!(true)));
+    let pending = json!([{ "key": "http-port", "reason": "listeners are opened before workers start" }]);
+    assert_eq!(status["pending_restart"], pending);
+    assert_eq!(status["last_restart_error"], "port in use");
+    assert_eq!(status["started"], "2023-11-14T22:13:20Z");
+    assert!(status["uptime_seconds"].as_u64().unwrap() > 0);
+    let counted = ["hosts", "routes", "certificates", "clusters", "endpoints"].map(|key| &status[key]);
+    assert_eq!(counted, [&json!(3), &json!(4), &json!(3), &json!(4), &json!(3)]);
+    assert_eq!(status["diagnostics"], json!({ "error": 1, "warning": 1, "info": 0 }));
+    assert_eq!(status["workers"][1]["connections"], 1);
+    assert_eq!(status["workers"][0]["handshakes_failed"], 1);
+    assert_eq!(status["workers"][0]["pid"], std::process::id());
+    assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
+}
+
+#[tokio::test]
+async fn hosts_tell_their_routes_and_what_was_counted() {
+    let answer = Server::start(Gateway::sample()).await.get("/api/v1/hosts").await.json();
+    let shop = &answer["hosts"][2];
+    assert_eq!((&shop["host"], &shop["tls"]), (&json!("shop.example.com"), &json!(true)));
+    assert_eq!(
+        shop["routes"][1],
+        json!({
+            "path": "/", "ingress": "shop/web", "backend": "shop/web-service:80", "protocol": "HTTP/1.1",
+            "endpoints": 1, "unavailable": null, "requests": 2, "failed": 1,
+        })
+    );
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn diagnostics_are_told_even_of_files_with_odd_names() {
+    use std::os::unix::ffi::OsStrExt;
+    let mut gateway = Gateway::sample();
+    let file = std::ffi::OsStr::from_bytes(b"odd\xff.yaml");
+    let mut all = gateway.view.diagnostics.to_vec();
+    all[1].file = Some(Arc::new(file.into()));
+    gateway.view.diagnostics = all.into();
+    let answer = Server::start(gateway).await.get("/api/v1/diagnostics").await.json();
+    assert_eq!(
+        answer["diagnostics"][0],
+        json!({
+            "severity": "error", "object": { "kind": "Ingress", "namespace": "blog", "name": "<img src=x>" },
+            "field": "spec.tls[0].secretName", "reason": "SecretNotFound", "message": "a \"message\"",
+        })
+    );
+    assert_eq!(answer["diagnostics"][1]["file"], "odd\u{fffd}.yaml");
+}
+
+#[tokio::test]
+async fn nothing_secret_is_reachable() {
+    let gateway = Gateway::sample();
+    let keys: Vec<_> = gateway.pairs.iter().map(|pair| pair.key_pem.clone()).collect();
+    let server = Server::start(gateway).await;
+    for path in PATHS {
+        let reply = server.get(path).await;
+        assert_eq!(reply.status, 200, "{path}");
+        assert!(!reply.body.contains("PRIVATE KEY"), "{path}");
+        for key in &keys {
+            for line in key.lines().filter(|line| !line.starts_with("-----")) {
+                assert!(!reply.body.contains(line), "{path}");
+                let hex: String = STANDARD.decode(line).unwrap().iter().map(|b| format!("{b:02x}")).collect();
+                assert!(!reply.body.contains(&hex), "{path}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn no_answer_lends_itself_to_other_pages() {
+    let server = Server::start(Gateway::sample()).await;
+    for path in PATHS.into_iter().chain(["/nowhere", "/api/v1/certificates/../../x", "//"]) {
+        let Reply { head, .. } = server.get(path).await;
+        assert!(!head.contains("access-control-"), "{head}");
+        for header in [
+            "content-security-policy: default-src 'none'",
+            "x-content-type-options: nosniff",
+            "cache-control: no-store",
+            "x-frame-options: deny",
+        ] {
+            assert!(head.contains(header), "{path}: {head}");
+        }
+    }
+    let page = server.get("/").await;
+    assert!(page.head.contains("script-src 'sha256-") && !page.head.contains("unsafe"), "{}", page.head);
+    assert!(!page.body.contains("<img"), "what objects are called is no part of the page");
+}
+
+#[tokio::test]
+async fn strange_names_are_refused_everywhere() {
+    let server = Server::start(Gateway::sample()).await;
+    for path in PATHS {
+        assert_eq!(server.request("GET", path, "rebound.example").await.status, 421, "{path}");
+        assert_eq!(server.request("GET", path, "10.0.0.7:10254").await.status, 200, "{path}");
+    }
+    let told = Settings { admin_hosts: vec!["portcullis.ingress.svc".into()], ..Settings::default() };
+    let server = Server::start(Gateway::new(told)).await;
+    assert_eq!(server.request("GET", "/metrics", "portcullis.ingress.svc:10254").await.status, 200);
+}
+
+#[tokio::test]
+async fn only_reading_is_answered() {
+    let server = Server::start(Gateway::sample()).await;
+    for method in ["POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH", "CONNECT"] {
+        let path = if method == "CONNECT" { "localhost:80" } else { "/healthz" };
+        let reply = server.request(method, path, "localhost").await;
+        assert_eq!(reply.status, 405, "{method}");
+        assert!(reply.head.contains("allow: get, head"), "{}", reply.head);
+    }
+    let head = server.request("HEAD", "/metrics", "localhost").await;
+    assert_eq!((head.status, head.body.as_str()), (200, ""));
+    assert_eq!(server.get("/nowhere").await.status, 404);
+}
+
+#[tokio::test]
+async fn a_head_without_end_is_refused() {
+    let server = Server::start(Gateway::sample()).await;
+    let answer = server.exchange(&format!("GET / HTTP/1.1\r\nX: {}\r\n\r\n", "x".repeat(20_000))).await;
+    assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");
+}
+
+/// `cargo test --lib admin::tests::for_a_look -- --ignored`, then open the page; it never ends by itself.
+#[tokio::test]
+#[ignore = "serves until it is stopped, for looking at the web page"]
+async fn for_a_look() {
+    let gateway = Gateway::sample();
+    let (state, _view) = gateway.state();
+    let listener = TcpListener::bind("127.0.0.1:10299").await.unwrap();
+    serve(listener, Arc::new(state)).await;
+}
