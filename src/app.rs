@@ -10,6 +10,7 @@ mod sockets;
 use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -23,7 +24,7 @@ use crate::admin::view::{PendingRestart, SettingsStatus, SourceStatus, View};
 use crate::admin::{self, AdminState};
 use crate::compile::{Compiled, compile};
 use crate::diagnostics::Diagnostic;
-use crate::net::drain::Stop;
+use crate::net::drain::Closing;
 use crate::proxy::worker::{self, WorkerParts};
 use crate::settings::choices::{RestartMode, Source};
 use crate::settings::load::{Inputs, Loaded};
@@ -35,7 +36,7 @@ use crate::sources::directory::Directory;
 use crate::sources::origins::Origins;
 use crate::store::Store;
 use crate::supervisor::link::Link;
-use crate::supervisor::messages::{Closing, FromGeneration, Start, Status, TicketKeys, ToGeneration};
+use crate::supervisor::messages::{FromGeneration, Start, Status, TicketKeys, ToGeneration};
 use crate::telemetry::access_log::AccessLogs;
 use crate::telemetry::logging::Logging;
 use crate::telemetry::worker_stats::WorkerStats;
@@ -59,7 +60,7 @@ pub fn serve(
     inputs: Inputs,
     loaded: Loaded,
     logging: Logging,
-    link: Link,
+    link: Rc<Link>,
     start: &Start,
 ) -> anyhow::Result<()> {
     raise_file_limit();
@@ -82,7 +83,7 @@ pub fn serve(
 
 /// How this generation stands to its supervisor and to the generation before it.
 struct Succession {
-    link: Link,
+    link: Rc<Link>,
     generation: u64,
     /// Another generation serves until this one does, and has the admin port.
     succeeds: bool,
@@ -96,7 +97,7 @@ struct Succession {
 }
 
 impl Succession {
-    fn new(link: Link, start: &Start) -> Self {
+    fn new(link: Rc<Link>, start: &Start) -> Self {
         let mode = RestartMode::Automatic;
         let (offered, status, wanted) = (false, Status::default(), Vec::new());
         Self { link, generation: start.generation, succeeds: start.succeeds, offered, status, wanted, mode }
@@ -400,7 +401,7 @@ struct Workers {
     stats: Vec<Arc<WorkerStats>>,
     access_logs: Arc<AccessLogs>,
     threads: Vec<JoinHandle<()>>,
-    stop: watch::Sender<Stop>,
+    stop: watch::Sender<Option<Closing>>,
     /// The names of those that ended.
     ended: mpsc::UnboundedReceiver<String>,
     end: mpsc::UnboundedSender<String>,
@@ -415,7 +416,7 @@ impl Workers {
             shared: shared.clone(),
             access_logs: Arc::new(AccessLogs::start(std::io::stdout())?),
             threads: Vec::new(),
-            stop: watch::channel(Stop::default()).0,
+            stop: watch::channel(None).0,
             ended,
             end,
         })
@@ -455,7 +456,7 @@ impl Workers {
 
     /// Tells all to end, and waits for them.
     async fn drain(&mut self, closing: Closing) {
-        self.stop.send_replace(Stop::AndClose(closing));
+        self.stop.send_replace(Some(closing));
         for _ in 0..self.threads.len() {
             self.ended.recv().await;
         }

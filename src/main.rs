@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use portcullis::cli::{certs, check, demo, diff, policy, serve, status};
+use portcullis::cli::{certs, check, demo, diff, policy, serve, status, worker};
 use portcullis::settings::flags::ServeArgs;
 
 #[cfg(feature = "jemalloc")]
@@ -22,6 +22,9 @@ struct Cli {
 enum Command {
     /// Run the gateway
     Serve(ServeArgs),
+    /// One worker generation; started by serve
+    #[command(hide = true)]
+    Worker(ServeArgs),
     Demo(demo::Demo),
     Check(check::Check),
     Diff(diff::DiffArgs),
@@ -35,6 +38,7 @@ fn main() -> ExitCode {
     portcullis::tls::install_provider();
     let result = match Cli::parse().command {
         Command::Serve(args) => serve::run(args),
+        Command::Worker(args) => worker::run(args),
         Command::Demo(args) => args.run(),
         Command::Check(args) => args.run(),
         Command::Diff(args) => args.run().map_err(Into::into),

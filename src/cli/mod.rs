@@ -9,3 +9,4 @@ pub mod policy;
 pub mod serve;
 pub mod status;
 pub mod table;
+pub mod worker;

@@ -6,7 +6,7 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, retry_on_intr};
@@ -16,6 +16,8 @@ use rustix::net::{
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::io::Interest;
+use tokio::net::UnixStream;
 use zeroize::Zeroizing;
 
 /// Bytes of one message.
@@ -71,53 +73,12 @@ impl Channel {
 
     /// Sends `message` with `descriptors`, which stay open here, or not at all.
     pub fn send(&self, message: &impl Serialize, descriptors: &[BorrowedFd<'_>]) -> Result<(), ChannelError> {
-        let bytes = Zeroizing::new(serde_json::to_vec(message).map_err(|error| malformed(&error))?);
-        if bytes.len() > LARGEST || descriptors.len() > MOST_DESCRIPTORS {
-            return Err(ChannelError::TooLarge);
-        }
-        let mut space = [MaybeUninit::uninit(); CONTROL];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
-            return Err(ChannelError::TooLarge);
-        }
-        match sendmsg(&self.0, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL) {
-            Ok(_) => Ok(()),
-            Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => Err(ChannelError::Closed),
-            Err(Errno::AGAIN) => Err(ChannelError::Full),
-            Err(error) => Err(ChannelError::Io(error.into())),
-        }
+        send(self.0.as_fd(), message, descriptors)
     }
 
     /// The next message; `None` where none has come yet.
     pub fn try_receive<M: DeserializeOwned>(&self) -> Result<Option<Received<M>>, ChannelError> {
-        let mut bytes = Zeroizing::new(vec![0; LARGEST]);
-        let mut space = [MaybeUninit::uninit(); CONTROL];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        let flags = RecvFlags::CMSG_CLOEXEC;
-        let received = retry_on_intr(|| {
-            recvmsg(&self.0, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags)
-        });
-        let received = match received {
-            Ok(received) => received,
-            Err(Errno::AGAIN) => return Ok(None),
-            Err(Errno::CONNRESET) => return Err(ChannelError::Closed),
-            Err(error) => return Err(ChannelError::Io(error.into())),
-        };
-        let mut descriptors = Vec::new();
-        for message in control.drain() {
-            if let RecvAncillaryMessage::ScmRights(rights) = message {
-                descriptors.extend(rights);
-            }
-        }
-        // Messages are never empty: this is the end.
-        if received.bytes == 0 {
-            return Err(ChannelError::Closed);
-        }
-        if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
-            return Err(ChannelError::TooLarge);
-        }
-        let message = serde_json::from_slice(bytes.get(..received.bytes).unwrap_or_default());
-        Ok(Some(Received { message: message.map_err(|error| malformed(&error))?, descriptors }))
+        try_receive(self.0.as_fd())
     }
 
     /// Waits for the next message, and the whole thread with it.
@@ -132,19 +93,101 @@ impl Channel {
             }
         }
     }
-}
 
-impl AsFd for Channel {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+    /// The same end once more.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self(self.0.try_clone()?))
+    }
+
+    /// This end in the current tokio runtime.
+    pub fn into_async(self) -> io::Result<AsyncChannel> {
+        // tokio has no type for these sockets; of this one only the waiting is used.
+        Ok(AsyncChannel(UnixStream::from_std(self.0.into())?))
     }
 }
 
-/// For `AsyncFd`.
-impl AsRawFd for Channel {
-    fn as_raw_fd(&self) -> RawFd {
-        self.0.as_raw_fd()
+/// One end that waits without holding up its thread.
+#[derive(Debug)]
+pub struct AsyncChannel(UnixStream);
+
+impl AsyncChannel {
+    /// Sends as [`Channel::send`] does, at once.
+    pub fn send(&self, message: &impl Serialize, descriptors: &[BorrowedFd<'_>]) -> Result<(), ChannelError> {
+        send(self.0.as_fd(), message, descriptors)
     }
+
+    /// The next message. Nothing is lost when the future is dropped.
+    pub async fn receive<M: DeserializeOwned>(&self) -> Result<Received<M>, ChannelError> {
+        loop {
+            self.0.readable().await?;
+            let mut result = Ok(None);
+            let done = self.0.try_io(Interest::READABLE, || {
+                result = try_receive(self.0.as_fd());
+                match result {
+                    Ok(None) => Err(io::ErrorKind::WouldBlock.into()),
+                    _ => Ok(()),
+                }
+            });
+            match (done, result?) {
+                (Ok(()), Some(received)) => return Ok(received),
+                (Err(error), _) if error.kind() != io::ErrorKind::WouldBlock => return Err(error.into()),
+                _ => {}
+            }
+        }
+    }
+}
+
+fn send(
+    channel: BorrowedFd<'_>,
+    message: &impl Serialize,
+    descriptors: &[BorrowedFd<'_>],
+) -> Result<(), ChannelError> {
+    let bytes = Zeroizing::new(serde_json::to_vec(message).map_err(|error| malformed(&error))?);
+    if bytes.len() > LARGEST || descriptors.len() > MOST_DESCRIPTORS {
+        return Err(ChannelError::TooLarge);
+    }
+    let mut space = [MaybeUninit::uninit(); CONTROL];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(ChannelError::TooLarge);
+    }
+    match sendmsg(channel, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL) {
+        Ok(_) => Ok(()),
+        Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => Err(ChannelError::Closed),
+        Err(Errno::AGAIN) => Err(ChannelError::Full),
+        Err(error) => Err(ChannelError::Io(error.into())),
+    }
+}
+
+fn try_receive<M: DeserializeOwned>(channel: BorrowedFd<'_>) -> Result<Option<Received<M>>, ChannelError> {
+    let mut bytes = Zeroizing::new(vec![0; LARGEST]);
+    let mut space = [MaybeUninit::uninit(); CONTROL];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::CMSG_CLOEXEC;
+    let received = retry_on_intr(|| {
+        recvmsg(channel, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags)
+    });
+    let received = match received {
+        Ok(received) => received,
+        Err(Errno::AGAIN) => return Ok(None),
+        Err(Errno::CONNRESET) => return Err(ChannelError::Closed),
+        Err(error) => return Err(ChannelError::Io(error.into())),
+    };
+    let mut descriptors = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            descriptors.extend(rights);
+        }
+    }
+    // Messages are never empty: this is the end.
+    if received.bytes == 0 {
+        return Err(ChannelError::Closed);
+    }
+    if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+        return Err(ChannelError::TooLarge);
+    }
+    let message = serde_json::from_slice(bytes.get(..received.bytes).unwrap_or_default());
+    Ok(Some(Received { message: message.map_err(|error| malformed(&error))?, descriptors }))
 }
 
 fn malformed(error: &serde_json::Error) -> ChannelError {
@@ -156,7 +199,7 @@ mod tests {
     use std::net::TcpListener;
 
     use proptest::prelude::*;
-    use rustix::net::send;
+    use rustix::net::send as send_bytes;
 
     use super::*;
     use crate::supervisor::messages::{FromGeneration, ToGeneration};
@@ -190,7 +233,7 @@ mod tests {
         assert_eq!(b.receive::<u8>().unwrap().descriptors.len(), MOST_DESCRIPTORS);
 
         let longer = vec![b' '; LARGEST + 1];
-        send(&a, &longer, SendFlags::empty()).unwrap();
+        send_bytes(&a.0, &longer, SendFlags::empty()).unwrap();
         assert!(matches!(b.receive::<String>(), Err(ChannelError::TooLarge)));
         a.send(&1, &[]).unwrap();
         assert_eq!(b.receive::<u8>().unwrap().message, 1);
@@ -212,9 +255,9 @@ mod tests {
         #[test]
         fn foreign_bytes_are_an_error_at_worst(bytes in prop::collection::vec(any::<u8>(), 1..300)) {
             let (a, b) = Channel::pair().unwrap();
-            send(&a, &bytes, SendFlags::empty()).unwrap();
+            send_bytes(&a.0, &bytes, SendFlags::empty()).unwrap();
             let _ = b.receive::<ToGeneration>();
-            send(&a, &bytes, SendFlags::empty()).unwrap();
+            send_bytes(&a.0, &bytes, SendFlags::empty()).unwrap();
             let _ = b.receive::<FromGeneration>();
             a.send(&7, &[]).unwrap();
             prop_assert_eq!(b.receive::<u8>().unwrap().message, 7);
@@ -228,7 +271,7 @@ mod tests {
             if let Some(place) = bytes.get_mut(at) {
                 *place = byte;
             }
-            send(&a, &bytes, SendFlags::empty()).unwrap();
+            send_bytes(&a.0, &bytes, SendFlags::empty()).unwrap();
             let _ = b.receive::<FromGeneration>();
         }
     }

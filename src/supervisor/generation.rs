@@ -3,13 +3,11 @@
 use std::rc::Rc;
 
 use rustix::process::{Pid, Signal, WaitStatus, kill_process};
-use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::channel::{Channel, ChannelError, MOST_DESCRIPTORS};
+use super::channel::{AsyncChannel, Channel, ChannelError, MOST_DESCRIPTORS};
 use super::lifecycle::Ended;
-use super::link::receive;
 use super::messages::{FromGeneration, Listener, ToGeneration};
 use crate::settings::Settings;
 
@@ -17,7 +15,7 @@ use crate::settings::Settings;
 #[derive(Debug)]
 pub struct Generation {
     pub pid: u32,
-    channel: Rc<AsyncFd<Channel>>,
+    channel: Rc<AsyncChannel>,
     /// The sockets it asked for.
     pub listeners: Vec<Listener>,
     /// What it runs on, once it has said so.
@@ -52,7 +50,7 @@ impl Generation {
         channel: Channel,
         heard: mpsc::UnboundedSender<(u64, Heard)>,
     ) -> std::io::Result<Self> {
-        let channel = Rc::new(AsyncFd::register(channel)?);
+        let channel = Rc::new(channel.into_async()?);
         tokio::task::spawn_local(listen_to(number, channel.clone(), heard));
         Ok(Self {
             pid,
@@ -70,7 +68,7 @@ impl Generation {
 
     /// Tells it. A generation that cannot be told is stuck or gone; both show in other ways.
     pub fn tell(&self, message: &ToGeneration) {
-        if let Err(error) = self.channel.get_ref().send(message, &[]) {
+        if let Err(error) = self.channel.send(message, &[]) {
             tracing::debug!(pid = self.pid, %error, "a generation cannot be told");
         }
     }
@@ -87,7 +85,7 @@ impl Generation {
                 let more = chunks.peek().is_some() || listeners.peek().is_some();
                 let message = ToGeneration::Sockets { listener: listener.clone(), more };
                 let descriptors: Vec<_> = chunk.iter().map(std::os::fd::AsFd::as_fd).collect();
-                self.channel.get_ref().send(&message, &descriptors)?;
+                self.channel.send(&message, &descriptors)?;
             }
         }
         Ok(())
@@ -119,11 +117,11 @@ impl Generation {
 
 async fn listen_to(
     number: u64,
-    channel: Rc<AsyncFd<Channel>>,
+    channel: Rc<AsyncChannel>,
     heard: mpsc::UnboundedSender<(u64, Heard)>,
 ) {
     loop {
-        let said = match receive(&channel).await {
+        let said = match channel.receive().await {
             Ok(received) => Heard::Message(received.message),
             Err(ChannelError::Closed | ChannelError::Io(_)) => Heard::End,
             Err(error) => {

@@ -7,9 +7,8 @@ use std::os::fd::AsFd;
 
 use rustix::net::SocketType;
 use rustix::net::sockopt::socket_type;
-use tokio::io::unix::AsyncFd;
 
-use super::channel::{Channel, ChannelError, Received};
+use super::channel::{AsyncChannel, Channel, ChannelError, Received};
 use super::messages::{FromGeneration, Listener, Start, ToGeneration};
 
 /// The connection of this process to its supervisor.
@@ -75,37 +74,23 @@ impl Link {
 
     /// What the supervisor says from now on. To be called in the runtime of the app.
     pub fn messages(&self) -> io::Result<Messages> {
-        let end = self.0.as_fd().try_clone_to_owned()?;
-        Ok(Messages(AsyncFd::register(Channel::new(end))?))
+        Ok(Messages(self.0.try_clone()?.into_async()?))
     }
 }
 
 /// Messages from the supervisor.
 #[derive(Debug)]
-pub struct Messages(AsyncFd<Channel>);
+pub struct Messages(AsyncChannel);
 
 impl Messages {
     /// The next one; `None` when the supervisor has gone. May be dropped and called anew at any time.
     pub async fn next(&self) -> Option<ToGeneration> {
         loop {
-            match receive(&self.0).await {
+            match self.0.receive().await {
                 Ok(received) => return Some(received.message),
                 Err(ChannelError::Closed | ChannelError::Io(_)) => return None,
                 Err(error) => tracing::warn!(%error, "message of the supervisor passed over"),
             }
-        }
-    }
-}
-
-/// Waits for the next message without holding up the thread.
-pub(super) async fn receive<M: serde::de::DeserializeOwned>(
-    channel: &AsyncFd<Channel>,
-) -> Result<Received<M>, ChannelError> {
-    loop {
-        let mut guard = channel.readable().await?;
-        match channel.get_ref().try_receive()? {
-            Some(received) => return Ok(received),
-            None => guard.clear_ready(),
         }
     }
 }

@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroize;
 
+pub use crate::net::drain::Closing;
 use crate::settings::Settings;
 
 /// What a generation tells the supervisor.
@@ -92,15 +93,6 @@ pub enum Port {
     AdminPort,
 }
 
-/// The sockets that nobody takes connections from any more after a drain, by their local addresses. What is queued
-/// on them has to be taken before they are closed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Closing {
-    All,
-    AllBut(Vec<SocketAddr>),
-}
-
 /// The generations there are, for `/api/v1/status`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -138,7 +130,7 @@ pub enum GenerationState {
 /// when dropped.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct TicketKeys(pub String);
+pub struct TicketKeys(String);
 
 impl Drop for TicketKeys {
     fn drop(&mut self) {
@@ -163,13 +155,14 @@ impl Port {
     }
 }
 
-impl Closing {
-    /// Whether sockets of `address` are among them.
-    pub fn includes(&self, address: SocketAddr) -> bool {
-        match self {
-            Self::All => true,
-            Self::AllBut(addresses) => !addresses.contains(&address),
-        }
+impl TicketKeys {
+    /// Keys as `Tickets::keys_for_successor` writes them.
+    pub fn new(keys: String) -> Self {
+        Self(keys)
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
     }
 }
 
