@@ -322,6 +322,7 @@ impl Control {
             if self.shared.load().generation != self.compiled.snapshot.generation {
                 self.shared.publish(Arc::new(self.compiled.snapshot.clone()));
             }
+            self.succession.link.tell(&FromGeneration::Published { snapshot: self.compiled.snapshot.generation });
             self.offer();
         }
         self.publish_view();
@@ -381,6 +382,9 @@ impl Control {
             ready: self.workers.running() && !self.draining,
             draining: self.draining,
             pending_restart: self.pending.clone(),
+            last_restart_error: self.succession.status.last_restart_error.clone(),
+            supervisor: self.succession.status.supervisor,
+            generations: self.succession.status.generations.clone(),
             settings: SettingsStatus { loaded: self.loaded, error: self.rejected.clone() },
             started: self.started,
             diagnostics: diagnostics.into(),

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use portcullis::cli::{certs, check, demo, diff, policy, serve, status, worker};
+use portcullis::cli::{certs, check, demo, diff, policy, restart, serve, status, worker};
 use portcullis::settings::flags::ServeArgs;
 
 #[cfg(feature = "jemalloc")]
@@ -32,11 +32,16 @@ enum Command {
     Policy(policy::PolicyArgs),
     Certs(certs::CertsArgs),
     Status(status::StatusArgs),
+    Restart(restart::RestartArgs),
 }
 
 fn main() -> ExitCode {
-    portcullis::tls::install_provider();
-    let result = match Cli::parse().command {
+    let command = Cli::parse().command;
+    // The supervisor does without, and stays small.
+    if !matches!(command, Command::Serve(_)) {
+        portcullis::tls::install_provider();
+    }
+    let result = match command {
         Command::Serve(args) => serve::run(args),
         Command::Worker(args) => worker::run(args),
         Command::Demo(args) => args.run(),
@@ -45,6 +50,7 @@ fn main() -> ExitCode {
         Command::Policy(args) => Ok(policy::run(args)),
         Command::Certs(args) => args.run().map_err(Into::into),
         Command::Status(args) => args.run().map_err(Into::into),
+        Command::Restart(args) => args.run().map_err(Into::into),
     };
     result.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");

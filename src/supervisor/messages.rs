@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroize;
@@ -30,6 +31,8 @@ pub enum FromGeneration {
     RestartWanted { keys: Vec<String> },
     /// The ticket keys, for its successor.
     Tickets { keys: TicketKeys },
+    /// The number of the snapshot that it serves by now.
+    Published { snapshot: u64 },
     /// Connections that are still open, while it drains.
     Draining { connections: u64 },
     /// It ends because of this.
@@ -71,6 +74,8 @@ pub struct Start {
     /// The settings of a generation that crashed, for the one in its place; otherwise they are read.
     pub settings: Option<Box<Settings>>,
     pub tickets: Option<TicketKeys>,
+    /// The number of the last snapshot that was served, to count on from.
+    pub snapshot: u64,
 }
 
 /// Sockets of one address.
@@ -100,7 +105,7 @@ pub struct Status {
     /// Process id of the supervisor.
     pub supervisor: u32,
     /// Oldest first.
-    pub generations: Vec<GenerationStatus>,
+    pub generations: Arc<[GenerationStatus]>,
     /// Why the last new generation was given up.
     pub last_restart_error: Option<String>,
 }

@@ -105,6 +105,7 @@ struct LastGood {
     settings: Box<Settings>,
     listeners: Vec<Listener>,
     tickets: Option<TicketKeys>,
+    snapshot: u64,
 }
 
 impl Supervisor {
@@ -207,6 +208,9 @@ impl Supervisor {
                 if self.lifecycle.state(number) != Some(GenerationState::Draining) {
                     self.last_good.tickets = Some(keys);
                 }
+            }
+            FromGeneration::Published { snapshot } => {
+                self.last_good.snapshot = self.last_good.snapshot.max(snapshot);
             }
             FromGeneration::Draining { connections } => generation.connections = Some(connections),
             FromGeneration::Failed { reason } => generation.failure = Some(reason),
@@ -326,6 +330,7 @@ impl Supervisor {
             succeeds: role == Role::Candidate,
             settings: (role == Role::Replacement).then(|| self.last_good.settings.clone()),
             tickets: self.last_good.tickets.clone(),
+            snapshot: self.last_good.snapshot,
         }));
         Ok(generation)
     }
