@@ -87,6 +87,8 @@ struct Succession {
     generation: u64,
     /// Another generation serves until this one does, and has the admin port.
     succeeds: bool,
+    /// The number of the last snapshot before this generation.
+    snapshot: u64,
     /// The supervisor knows that this one is ready.
     offered: bool,
     /// What all generations are doing, as the supervisor told last.
@@ -100,7 +102,8 @@ impl Succession {
     fn new(link: Rc<Link>, start: &Start) -> Self {
         let mode = RestartMode::Automatic;
         let (offered, status, wanted) = (false, Status::default(), Vec::new());
-        Self { link, generation: start.generation, succeeds: start.succeeds, offered, status, wanted, mode }
+        let (generation, succeeds, snapshot) = (start.generation, start.succeeds, start.snapshot);
+        Self { link, generation, succeeds, snapshot, offered, status, wanted, mode }
     }
 
     fn tell_settings(&self, settings: &Settings) {
@@ -316,7 +319,12 @@ impl Control {
     fn compile(&mut self) -> anyhow::Result<()> {
         let (changes, now) = (self.store.take_changes(), now());
         if !self.compiled.is_current(&changes, &self.settings, now) {
+            let first = self.compiled.snapshot.generation == 0;
             self.compiled = compile(&self.store, &changes, &self.settings, &self.compiled, now);
+            if first {
+                // Numbers go on where the generation before has got to.
+                self.compiled.snapshot.generation += self.succession.snapshot;
+            }
         }
         if self.synced {
             if self.shared.load().generation != self.compiled.snapshot.generation {

@@ -13,6 +13,7 @@
 pub mod admin;
 pub mod annotations;
 pub mod app;
+pub mod ca;
 pub mod cli;
 pub mod compile;
 pub mod demo;

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use portcullis::cli::{certs, check, demo, diff, policy, restart, serve, status, worker};
+use portcullis::cli::{ca, certs, check, demo, diff, policy, restart, serve, status, worker};
 use portcullis::settings::flags::ServeArgs;
 
 #[cfg(feature = "jemalloc")]
@@ -30,6 +30,8 @@ enum Command {
     Diff(diff::DiffArgs),
     /// Compile, try and explain mTLS policies
     Policy(policy::PolicyArgs),
+    /// Run and inspect the workload CA
+    Ca(ca::CaArgs),
     Certs(certs::CertsArgs),
     Status(status::StatusArgs),
     Restart(restart::RestartArgs),
@@ -48,6 +50,7 @@ fn main() -> ExitCode {
         Command::Check(args) => args.run(),
         Command::Diff(args) => args.run().map_err(Into::into),
         Command::Policy(args) => Ok(policy::run(args)),
+        Command::Ca(args) => Ok(ca::run(args)),
         Command::Certs(args) => args.run().map_err(Into::into),
         Command::Status(args) => args.run().map_err(Into::into),
         Command::Restart(args) => args.run().map_err(Into::into),

@@ -1,6 +1,7 @@
 //! The subcommands, one file each.
 
 pub mod admin;
+pub mod ca;
 pub mod certs;
 pub mod check;
 pub mod demo;

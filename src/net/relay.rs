@@ -46,8 +46,10 @@ fn poll_silence(
     idle: Duration,
     directions: &mut [&mut Direction; 2],
 ) -> Poll<io::Result<()>> {
-    if directions.iter_mut().fold(false, |moved, direction| std::mem::take(&mut direction.moved) || moved) {
-        silence.reset(idle);
+    for direction in directions {
+        if std::mem::take(&mut direction.moved) {
+            silence.reset(idle);
+        }
     }
     ready!(silence.poll_passed(cx));
     Poll::Ready(Err(io::ErrorKind::TimedOut.into()))

@@ -1,6 +1,8 @@
 //! The only place that names rustls: keys, certificate choice, tickets, server and client configurations.
 
 pub mod accept;
+pub mod ca_client;
+pub mod ca_server;
 pub mod client;
 pub mod keys;
 pub mod ocsp;

@@ -54,45 +54,47 @@ impl Exposition {
 impl Samples<'_> {
     /// Adds a sample with the values of the family's labels, in their order.
     pub fn add(&mut self, labels: &[&str], value: impl Display) {
-        self.sample("", labels, None, value);
+        let labels = self.labels(labels);
+        self.sample("", &labels, None, value);
     }
 
     /// Adds the samples of a histogram.
     pub fn distribution(&mut self, labels: &[&str], distribution: &Distribution) {
+        let labels = self.labels(labels);
         let mut count = 0;
         for (bound, up_to) in &distribution.buckets {
-            let bound = if bound.is_finite() { bound.to_string() } else { "+Inf".into() };
-            self.sample("_bucket", labels, Some(&bound), up_to);
+            self.sample("_bucket", &labels, Some(*bound), up_to);
             count = *up_to;
         }
-        self.sample("_sum", labels, None, distribution.sum);
-        self.sample("_count", labels, None, count);
+        self.sample("_sum", &labels, None, distribution.sum);
+        self.sample("_count", &labels, None, count);
     }
 
-    fn sample(&mut self, suffix: &str, labels: &[&str], bound: Option<&str>, value: impl Display) {
+    /// Labels as they are written, each with a comma after it: once for all samples of a histogram.
+    fn labels(&self, values: &[&str]) -> String {
+        debug_assert_eq!(values.len(), self.family.labels.len(), "{}", self.family.name);
+        let mut text = String::new();
+        if self.family.is_of_ingress_nginx() {
+            text.push_str(&self.out.constant);
+        }
+        for (name, value) in self.family.labels.iter().zip(values) {
+            write_label(&mut text, name, value);
+        }
+        text
+    }
+
+    fn sample(&mut self, suffix: &str, labels: &str, bound: Option<f64>, value: impl Display) {
         self.announce();
-        debug_assert_eq!(labels.len(), self.family.labels.len(), "{}", self.family.name);
-        let Exposition { text, constant } = &mut *self.out;
+        let text = &mut self.out.text;
         text.push_str(self.family.name);
         text.push_str(suffix);
-        let start = text.len();
-        text.push('{');
-        if self.family.is_of_ingress_nginx() {
-            text.push_str(constant);
-        }
-        for (name, value) in self.family.labels.iter().zip(labels) {
-            write_label(text, name, value);
-        }
-        if let Some(bound) = bound {
-            write_label(text, "le", bound);
-        }
-        // Each label ends in a comma; the last one's becomes the closing brace.
-        match text.pop() {
-            Some(',') => text.push('}'),
-            _ => text.truncate(start),
-        }
         // Writing to a string cannot fail.
-        let _ = writeln!(text, " {value}");
+        let _ = match (bound, labels.strip_suffix(',')) {
+            (Some(bound), _) if bound.is_finite() => writeln!(text, "{{{labels}le=\"{bound}\"}} {value}"),
+            (Some(_), _) => writeln!(text, "{{{labels}le=\"+Inf\"}} {value}"),
+            (None, Some(labels)) => writeln!(text, "{{{labels}}} {value}"),
+            (None, None) => writeln!(text, " {value}"),
+        };
     }
 
     fn announce(&mut self) {

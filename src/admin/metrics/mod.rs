@@ -7,9 +7,9 @@
 mod exposition;
 mod families;
 mod process;
-mod traffic;
 #[cfg(test)]
 mod tests;
+mod traffic;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -88,10 +88,12 @@ fn certificates(out: &mut Exposition, snapshot: &Snapshot, now: i64) {
         );
     }
 
-    let mut states = BTreeMap::from(["valid", "expiring", "expired", "not_yet_valid"].map(|state| (state, 0)));
+    let mut states =
+        BTreeMap::from(["valid", "expiring", "expired", "not_yet_valid"].map(|state| (state, 0)));
     let mut staples: BTreeMap<_, u64> = BTreeMap::new();
     for Served { certificate, .. } in &all {
-        *states.entry(validity(certificate.pair.not_before, certificate.pair.not_after, now)).or_default() += 1;
+        *states.entry(validity(certificate.pair.not_before, certificate.pair.not_after, now)).or_default() +=
+            1;
         *staples.entry(ocsp(certificate, &snapshot.settings).state).or_default() += 1;
     }
     let mut family = out.family(&family::CERTIFICATES);

@@ -235,7 +235,7 @@ fn each_route_with_requests_adds_the_same_number_of_series() {
         let text = render(&gateway.state().0, 0);
         text.lines().filter(|line| line.contains("path=\"/\"")).count()
     };
-    assert_eq!(count(10_000), 10_000 * count(1));
+    assert_eq!(count(1_000), 1_000 * count(1));
 }
 
 #[test]

@@ -225,14 +225,9 @@ async fn call(
         if let Poll::Ready(response) = call.as_mut().poll(cx) {
             return Poll::Ready(Some(response));
         }
-        let waiting = connection.is_body_read() && connection.with_input(|input| input.len() < READ_AHEAD);
-        while waiting {
+        while connection.is_body_read() && connection.with_input(|input| input.len() < READ_AHEAD) {
             match connection.poll_read_head(cx) {
-                Poll::Ready(Ok(n)) if n > 0 => {
-                    if connection.with_input(|input| input.len() >= READ_AHEAD) {
-                        break;
-                    }
-                }
+                Poll::Ready(Ok(n)) if n > 0 => {}
                 Poll::Ready(_) => return Poll::Ready(None),
                 Poll::Pending => break,
             }

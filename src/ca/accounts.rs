@@ -1,0 +1,88 @@
+//! A Secret with key and certificate for every ServiceAccount of the managed namespaces.
+//!
+//! [`plan`] is the whole decision for one account: pure, level-triggered, from what is there to what to do. A new
+//! account, a deleted Secret, a certificate near its end, a rotated root and a namespace that opted out are not
+//! events here but states. [`reconcile`] carries plans out; a watch may call it for one account, a timer for all.
+
+mod plan;
+mod reconcile;
+
+use std::time::Duration;
+
+pub use self::plan::{Action, IssueReason, managed, plan};
+pub use self::reconcile::{Reconciled, reconcile, reconcile_all};
+use super::identity::CustomDnsNames;
+use super::key::KeyAlgorithm;
+use crate::store::objects::ObjectName;
+
+pub const SECRET_TYPE: &str = "istio.io/key-and-cert";
+pub const CERT_CHAIN: &str = "cert-chain.pem";
+pub const KEY: &str = "key.pem";
+pub const ROOT_CERT: &str = "root-cert.pem";
+
+const ACCOUNT_ANNOTATION: &str = "istio.io/service-account.name";
+const NAME_PREFIX: &str = "istio.";
+
+/// How Secrets of accounts are made and kept.
+#[derive(Clone, Debug)]
+pub struct AccountOptions {
+    pub trust_domain: String,
+    /// The namespace of the CA itself, which is always managed.
+    pub storage_namespace: String,
+    /// Whether a namespace without labels is managed.
+    pub enable_by_default: bool,
+    pub key: KeyAlgorithm,
+    pub life: Duration,
+    /// A certificate is replaced in this last share of its life, between 0 and 1…
+    pub grace_ratio: f64,
+    /// …and at least this long before its end.
+    pub min_grace: Duration,
+    /// Share of the life over which replacements of a fleet that was born together are spread, earlier only.
+    pub jitter: f64,
+    pub dns_names: CustomDnsNames,
+}
+
+impl Default for AccountOptions {
+    fn default() -> Self {
+        Self {
+            trust_domain: super::identity::DEFAULT_TRUST_DOMAIN.to_owned(),
+            storage_namespace: "istio-system".to_owned(),
+            enable_by_default: true,
+            key: KeyAlgorithm::default(),
+            life: Duration::from_secs(90 * 24 * 3600),
+            grace_ratio: 0.5,
+            min_grace: Duration::from_secs(600),
+            jitter: 0.05,
+            dns_names: CustomDnsNames::default(),
+        }
+    }
+}
+
+/// Why a share was refused.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+#[error("workload-cert-grace-period-ratio is {0}: it must lie between 0 and 1")]
+pub struct RatioError(pub f64);
+
+impl AccountOptions {
+    /// Refuses a grace ratio outside of 0 to 1.
+    pub fn check(&self) -> Result<(), RatioError> {
+        match (0.0..=1.0).contains(&self.grace_ratio) {
+            true => Ok(()),
+            false => Err(RatioError(self.grace_ratio)),
+        }
+    }
+}
+
+/// The Secret of an account.
+pub fn secret_name(account: &ObjectName) -> ObjectName {
+    ObjectName::new(account.namespace.clone(), format!("{NAME_PREFIX}{}", account.name))
+}
+
+/// The account a Secret is for; `None` if its name is not one of ours.
+pub fn account_name(secret: &ObjectName) -> Option<ObjectName> {
+    let account = secret.name.strip_prefix(NAME_PREFIX).filter(|name| !name.is_empty())?;
+    Some(ObjectName::new(secret.namespace.clone(), account))
+}
+
+#[cfg(test)]
+mod tests;

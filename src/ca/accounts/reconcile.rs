@@ -1,0 +1,176 @@
+//! Carrying plans out against a store.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures_util::stream::{self, StreamExt};
+use time::OffsetDateTime;
+
+use super::{
+    ACCOUNT_ANNOTATION, AccountOptions, Action, CERT_CHAIN, IssueReason, KEY, ROOT_CERT, SECRET_TYPE,
+    account_name, plan, secret_name,
+};
+use crate::ca::authority::{Authority, IssueError};
+use crate::ca::csr::PublicKey;
+use crate::ca::identity::{NameError, WorkloadNames};
+use crate::ca::key::{KeyError, PrivateKey};
+use crate::ca::store::{Account, Namespace, Secret, Store, StoreError};
+use crate::store::objects::ObjectName;
+use crate::tls::spiffe::{SpiffeError, SpiffeId};
+
+/// Writes under way at once. A store takes milliseconds for one, a fleet has thousands.
+const WRITES_AT_ONCE: usize = 64;
+
+/// Why the Secret of one account is not as it should be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AccountError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Issue(#[from] IssueError),
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    #[error(transparent)]
+    Identity(#[from] SpiffeError),
+    #[error(transparent)]
+    Names(#[from] NameError),
+    #[error("Secret {0} exists with another type and is not touched")]
+    Foreign(ObjectName),
+}
+
+/// What a pass did.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Reconciled {
+    pub created: usize,
+    pub refreshed: usize,
+    pub roots_updated: usize,
+    pub deleted: usize,
+    /// Failures by account; they are tried again in the next pass and keep no other account from its Secret.
+    pub failed: Vec<(ObjectName, AccountError)>,
+    /// When the next Secret is due, if nothing changes before.
+    pub next: Option<OffsetDateTime>,
+}
+
+/// Brings the Secrets of all accounts up to date, and removes those whose account is gone.
+pub async fn reconcile_all<S: Store>(
+    store: &S,
+    authority: &Authority,
+    options: &AccountOptions,
+    now: OffsetDateTime,
+) -> Result<Reconciled, StoreError> {
+    let accounts = by_name(store.accounts().await?, |account| account.name.clone());
+    let namespaces = by_name(store.namespaces().await?, |namespace| namespace.name.clone());
+    let secrets = by_name(store.secrets(SECRET_TYPE).await?, |secret| secret.name.clone());
+    let names: BTreeSet<ObjectName> =
+        accounts.keys().cloned().chain(secrets.keys().filter_map(account_name)).collect();
+    let one = async |name: ObjectName| {
+        let namespace = namespaces.get(&*name.namespace);
+        let existing = secrets.get(&secret_name(&name));
+        let account = accounts.get(&name);
+        let action = plan(&name, account, namespace, existing, authority, options, now);
+        let outcome = carry_out(store, &name, account, existing, &action, authority, options, now).await;
+        (name, action, outcome)
+    };
+    let mut outcomes = stream::iter(names).map(one).buffer_unordered(WRITES_AT_ONCE);
+    let mut done = Reconciled::default();
+    while let Some((name, action, outcome)) = outcomes.next().await {
+        done.add(name, action, outcome);
+    }
+    Ok(done)
+}
+
+/// Brings the Secret of one account up to date.
+pub async fn reconcile<S: Store>(
+    store: &S,
+    account: &Account,
+    namespace: Option<&Namespace>,
+    authority: &Authority,
+    options: &AccountOptions,
+    now: OffsetDateTime,
+) -> Result<Action, AccountError> {
+    let existing = store.secret(&secret_name(&account.name)).await?;
+    let (name, existing) = (&account.name, existing.as_ref());
+    let action = plan(name, Some(account), namespace, existing, authority, options, now);
+    carry_out(store, name, Some(account), existing, &action, authority, options, now).await?;
+    Ok(action)
+}
+
+#[allow(clippy::too_many_arguments, reason = "the inputs of the plan, once more")]
+async fn carry_out<S: Store>(
+    store: &S,
+    name: &ObjectName,
+    account: Option<&Account>,
+    existing: Option<&Secret>,
+    action: &Action,
+    authority: &Authority,
+    options: &AccountOptions,
+    now: OffsetDateTime,
+) -> Result<(), AccountError> {
+    match (action, existing) {
+        (Action::Keep { .. }, _) => Ok(()),
+        (Action::Delete, _) => Ok(store.delete_secret(&secret_name(name)).await?),
+        (Action::Foreign, _) => Err(AccountError::Foreign(secret_name(name))),
+        (Action::UpdateRoots, Some(existing)) => {
+            let mut secret = existing.clone();
+            secret.data.insert(ROOT_CERT.to_owned(), authority.roots().to_pem().into());
+            Ok(store.write_secret(&secret).await?)
+        }
+        (Action::UpdateRoots | Action::Issue(_), _) => {
+            let secret = issue(name, account, existing, authority, options, now)?;
+            match store.write_secret(&secret).await {
+                Err(StoreError::AlreadyExists(name)) => match store.secret(&name).await? {
+                    Some(other) if other.kind != SECRET_TYPE => Err(AccountError::Foreign(name)),
+                    // Someone else was faster; the next pass looks at what they made.
+                    _ => Ok(()),
+                },
+                other => Ok(other?),
+            }
+        }
+    }
+}
+
+fn issue(
+    name: &ObjectName,
+    account: Option<&Account>,
+    existing: Option<&Secret>,
+    authority: &Authority,
+    options: &AccountOptions,
+    now: OffsetDateTime,
+) -> Result<Secret, AccountError> {
+    let id = SpiffeId::new(&options.trust_domain, &name.namespace, &name.name)?;
+    let names = WorkloadNames::new(id, options.dns_names.of(&name.namespace, &name.name).to_vec())?;
+    let key = PrivateKey::generate(options.key)?;
+    let issued = authority.issue(&PublicKey::from_own_key(&key), &names, options.life, now)?;
+    let mut secret = existing.cloned().unwrap_or_else(|| Secret::new(secret_name(name), SECRET_TYPE));
+    secret.annotations.insert(ACCOUNT_ANNOTATION.to_owned(), name.name.to_string());
+    secret.data.insert(CERT_CHAIN.to_owned(), authority.chain_pem(&issued.leaf).into());
+    secret.data.insert(KEY.to_owned(), key.to_pem().as_bytes().into());
+    secret.data.insert(ROOT_CERT.to_owned(), authority.roots().to_pem().into());
+    // Without a UID the API server would take the owner for one that is gone, and collect the Secret.
+    secret.owner = account.filter(|account| !account.uid.is_empty()).cloned();
+    Ok(secret)
+}
+
+impl Reconciled {
+    /// Whether everything was as it should be.
+    pub fn changed_nothing(&self) -> bool {
+        self.created + self.refreshed + self.roots_updated + self.deleted + self.failed.len() == 0
+    }
+
+    fn add(&mut self, name: ObjectName, action: Action, outcome: Result<(), AccountError>) {
+        match (action, outcome) {
+            (_, Err(error)) => self.failed.push((name, error)),
+            (Action::Issue(IssueReason::Missing), Ok(())) => self.created += 1,
+            (Action::Issue(_), Ok(())) => self.refreshed += 1,
+            (Action::UpdateRoots, Ok(())) => self.roots_updated += 1,
+            (Action::Delete, Ok(())) => self.deleted += 1,
+            (Action::Keep { until: Some(until) }, Ok(())) => {
+                self.next = Some(self.next.map_or(until, |next| next.min(until)));
+            }
+            (Action::Keep { until: None } | Action::Foreign, Ok(())) => {}
+        }
+    }
+}
+
+fn by_name<K: Ord, T>(items: Vec<T>, name: impl Fn(&T) -> K) -> BTreeMap<K, T> {
+    items.into_iter().map(|item| (name(&item), item)).collect()
+}

@@ -1,0 +1,340 @@
+//! The signing half of the CA: one signing certificate with its key, the chain above it and the trusted roots.
+//!
+//! An [`Authority`] is immutable and checked as a whole when it is made, so whoever holds one can sign; a rotation
+//! or reload makes a new one and swaps the pointer. `service`, `accounts` and the commands call [`Authority::issue`].
+
+use std::time::Duration;
+
+use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, UnixTime};
+use time::OffsetDateTime;
+use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert};
+
+use super::bundle::RootBundle;
+use super::certificate::{Certificate, CertificateError};
+use super::csr::PublicKey;
+use super::identity::WorkloadNames;
+use super::key::{KeyAlgorithm, KeyError, PrivateKey};
+use super::profile::{self, Leaf, ProfileError, Signer, SubjectName};
+use crate::tls::spiffe::SpiffeId;
+
+/// How far certificates are dated back, so that a peer whose clock is a little behind accepts a fresh one.
+pub const BACKDATE: time::Duration = time::Duration::seconds(120);
+
+/// Shortest and longest lives that callers get; see [`TtlPolicy::resolve`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TtlPolicy {
+    pub default: Duration,
+    pub max: Duration,
+}
+
+impl Default for TtlPolicy {
+    fn default() -> Self {
+        Self { default: Duration::from_secs(24 * 3600), max: Duration::from_secs(90 * 24 * 3600) }
+    }
+}
+
+impl TtlPolicy {
+    /// The life for a request of `seconds`: zero and less mean the default, the maximum itself is allowed.
+    pub fn resolve(&self, seconds: i64) -> Result<Duration, IssueError> {
+        let Some(requested) = u64::try_from(seconds).ok().filter(|seconds| *seconds > 0) else {
+            return Ok(self.default);
+        };
+        let requested = Duration::from_secs(requested);
+        match requested > self.max {
+            true => Err(IssueError::Ttl { requested, max: self.max }),
+            false => Ok(requested),
+        }
+    }
+}
+
+/// Why material for a CA was refused. Each cause has a sentence of its own that names the file or key at fault.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MaterialError {
+    #[error("{0}: {1}")]
+    Certificate(&'static str, CertificateError),
+    #[error("{0}: {1}")]
+    Key(&'static str, KeyError),
+    #[error("signing certificate: the private key does not match it")]
+    KeyMismatch,
+    #[error("signing certificate: not a CA certificate (basicConstraints CA:TRUE is missing)")]
+    NotCa,
+    #[error("signing certificate: its keyUsage does not allow signing certificates (keyCertSign is missing)")]
+    MayNotSign,
+    #[error(
+        "signing certificate: its extendedKeyUsage must allow both serverAuth and clientAuth, or be absent, for workload certificates to verify"
+    )]
+    UsagesDoNotNest,
+    #[error("signing certificate: expired at {0}")]
+    Expired(OffsetDateTime),
+    #[error("signing certificate: not valid before {0}")]
+    NotYetValid(OffsetDateTime),
+    #[error("signing certificate: its subject is not encoded in DER, chains built on it would not hold")]
+    SubjectNotCanonical,
+    #[error("root certificates: none given")]
+    NoRoot,
+    #[error("certificate chain: expired at {at} (subject {subject})")]
+    ChainExpired { subject: String, at: OffsetDateTime },
+    #[error(
+        "certificate chain: a certificate issued now would not verify against the root certificates: {0}"
+    )]
+    NoPathToRoot(String),
+    #[error("annotation {0}: not a value that a rollover has")]
+    Rollover(&'static str),
+    #[error("revocation list: it does not parse as a CRL")]
+    RevocationList,
+}
+
+/// Why a certificate was not issued. [`IssueError::label`] is the value of the `error` label in metrics.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum IssueError {
+    #[error("the CA is not ready")]
+    NotReady,
+    #[error(transparent)]
+    Csr(#[from] super::csr::CsrError),
+    #[error("requested TTL {requested:?} is greater than the max allowed TTL {max:?}")]
+    Ttl { requested: Duration, max: Duration },
+    #[error("signing certificate has expired at {0}")]
+    SignerExpired(OffsetDateTime),
+    #[error("certificate could not be generated: {0}")]
+    Generation(#[from] ProfileError),
+}
+
+impl IssueError {
+    pub fn label(&self) -> &'static str {
+        match self {
+            Self::NotReady => "CA_NOT_READY",
+            Self::Csr(_) => "CSR_ERROR",
+            Self::Ttl { .. } => "TTL_ERROR",
+            Self::SignerExpired(_) | Self::Generation(_) => "CERT_GEN_ERROR",
+        }
+    }
+
+    /// Whether the caller can repair it by asking for something else.
+    pub fn is_callers_fault(&self) -> bool {
+        matches!(self, Self::Csr(_) | Self::Ttl { .. })
+    }
+}
+
+/// A certificate that was issued.
+#[derive(Clone, Debug)]
+pub struct Issued {
+    pub leaf: CertificateDer<'static>,
+    /// Hexadecimal.
+    pub serial: String,
+    pub not_before: OffsetDateTime,
+    pub not_after: OffsetDateTime,
+}
+
+/// Certificates and key that sign, with the roots that peers trust.
+#[derive(Debug)]
+pub struct Authority {
+    signer: Certificate,
+    key: PrivateKey,
+    chain: Vec<Certificate>,
+    roots: RootBundle,
+    revocations: Option<CertificateRevocationListDer<'static>>,
+}
+
+impl Authority {
+    /// Checks everything that must hold and returns an authority that can sign, or the first reason against it.
+    ///
+    /// `chain` may repeat the signing certificate and hold roots; what goes into answers is the signing
+    /// certificate and the certificates between it and a root, in issuing order, roots left out.
+    pub fn new(
+        signer: Certificate,
+        key: PrivateKey,
+        chain: Vec<Certificate>,
+        roots: RootBundle,
+        revocations: Option<CertificateRevocationListDer<'static>>,
+        now: OffsetDateTime,
+    ) -> Result<Self, MaterialError> {
+        check_signer(&signer, &key, now)?;
+        if roots.is_empty() {
+            return Err(MaterialError::NoRoot);
+        }
+        let chain = issuing_order(&signer, chain, &roots);
+        if let Some(expired) = chain.iter().find(|link| link.not_after < now) {
+            let subject = expired.subject_text.clone();
+            return Err(MaterialError::ChainExpired { subject, at: expired.not_after });
+        }
+        if let Some(list) = &revocations {
+            webpki::BorrowedCertRevocationList::from_der(list).map_err(|_| MaterialError::RevocationList)?;
+        }
+        let authority = Self { signer, key, chain, roots, revocations };
+        authority.check_path(now)?;
+        Ok(authority)
+    }
+
+    /// Signs a certificate for `names` and the public key, valid for `ttl` from `now` but never longer than the
+    /// signing certificate and the chain above it.
+    pub fn issue(
+        &self,
+        public_key: &PublicKey,
+        names: &WorkloadNames,
+        ttl: Duration,
+        now: OffsetDateTime,
+    ) -> Result<Issued, IssueError> {
+        self.issue_server(public_key, &names.to_subject_names(), ttl, now)
+    }
+
+    /// As [`Authority::issue`], for names that are not a workload's: those of the CA's own listener.
+    pub(super) fn issue_server(
+        &self,
+        public_key: &PublicKey,
+        names: &[SubjectName],
+        ttl: Duration,
+        now: OffsetDateTime,
+    ) -> Result<Issued, IssueError> {
+        // Certificates count whole seconds: without this, a life would be cut by a fraction of one.
+        let now = now.replace_nanosecond(0).unwrap_or(now);
+        let end = self.end_of_life();
+        if end <= now {
+            return Err(IssueError::SignerExpired(end));
+        }
+        let ttl = time::Duration::try_from(ttl).unwrap_or(time::Duration::MAX);
+        let not_after = now.checked_add(ttl).map_or(end, |wanted| wanted.min(end));
+        let not_before = now - BACKDATE;
+        let leaf = Leaf { names, public_key_info: public_key.info(), not_before, not_after };
+        let signed = profile::sign_leaf(&leaf, &self.as_signer())?;
+        Ok(Issued { leaf: signed.der, serial: signed.serial, not_before, not_after })
+    }
+
+    /// When the first certificate among the signing one and its chain ends; nothing issued lives longer.
+    pub fn end_of_life(&self) -> OffsetDateTime {
+        self.chain.iter().map(|link| link.not_after).fold(self.signer.not_after, OffsetDateTime::min)
+    }
+
+    /// The certificate that signs.
+    pub fn signer(&self) -> &Certificate {
+        &self.signer
+    }
+
+    /// The signing certificate and those above it, below the root; empty when the root itself signs.
+    pub fn chain(&self) -> &[Certificate] {
+        &self.chain
+    }
+
+    pub fn roots(&self) -> &RootBundle {
+        &self.roots
+    }
+
+    /// What the certificates that the CA makes keys for use: the kind of its own key.
+    pub fn key_algorithm(&self) -> KeyAlgorithm {
+        self.key.kind()
+    }
+
+    /// The CRL that came with a plugged-in CA.
+    pub fn revocations(&self) -> Option<&CertificateRevocationListDer<'static>> {
+        self.revocations.as_ref()
+    }
+
+    /// The elements of a CSR answer: the leaf, each intermediate on its own, last the whole root bundle.
+    pub fn answer(&self, leaf: &CertificateDer<'_>) -> Vec<String> {
+        let mut elements = vec![super::pem::encode("CERTIFICATE", leaf)];
+        elements.extend(self.chain.iter().map(Certificate::to_pem));
+        elements.push(self.roots.to_pem());
+        elements
+    }
+
+    /// Leaf and chain as one PEM text, root not included.
+    pub fn chain_pem(&self, leaf: &CertificateDer<'_>) -> String {
+        let mut text = super::pem::encode("CERTIFICATE", leaf);
+        text.extend(self.chain.iter().map(Certificate::to_pem));
+        text
+    }
+
+    /// Leaf and chain as DER, for a TLS configuration.
+    pub fn chain_der(&self, leaf: CertificateDer<'static>) -> Vec<CertificateDer<'static>> {
+        std::iter::once(leaf).chain(self.chain.iter().map(|link| link.der().clone())).collect()
+    }
+
+    fn as_signer(&self) -> Signer<'_> {
+        Signer { name: &self.signer.subject, key_id: self.signer.subject_key_id.as_deref(), key: &self.key }
+    }
+
+    /// The proof that counts: what this authority issues verifies against its own bundle, as server and as client.
+    fn check_path(&self, now: OffsetDateTime) -> Result<(), MaterialError> {
+        let failed = |why: &dyn std::fmt::Display| MaterialError::NoPathToRoot(why.to_string());
+        let probe = SpiffeId::new("portcullis.invalid", "self", "check").map_err(|e| failed(&e))?;
+        let names = WorkloadNames::new(probe, Vec::new()).map_err(|e| failed(&e))?;
+        let leaf = self
+            .issue(&PublicKey::from_own_key(&self.key), &names, Duration::from_secs(60), now)
+            .map_err(|e| failed(&e))?;
+        for usage in [KeyUsage::server_auth(), KeyUsage::client_auth()] {
+            verify(&leaf.leaf, &self.chain, &self.roots, usage, now).map_err(|why| failed(&why))?;
+        }
+        Ok(())
+    }
+}
+
+/// Verifies a chain with webpki; the error is its reason.
+pub fn verify(
+    leaf: &CertificateDer<'_>,
+    intermediates: &[Certificate],
+    roots: &RootBundle,
+    usage: KeyUsage,
+    now: OffsetDateTime,
+) -> Result<(), webpki::Error> {
+    let leaf = EndEntityCert::try_from(leaf)?;
+    let intermediates: Vec<_> = intermediates.iter().map(|link| link.der().clone()).collect();
+    // An anchor has no validity of its own for webpki; an ended root anchors nothing here.
+    let anchors: Vec<_> = roots
+        .iter()
+        .filter(|root| root.is_valid_at(now))
+        .filter_map(|root| anchor_from_trusted_cert(root.der()).ok())
+        .collect();
+    let seconds = u64::try_from(now.unix_timestamp()).unwrap_or(0);
+    let at = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+    let algorithms = webpki::ALL_VERIFICATION_ALGS;
+    leaf.verify_for_usage(algorithms, &anchors, &intermediates, at, usage, None, None).map(|_| ())
+}
+
+fn check_signer(signer: &Certificate, key: &PrivateKey, now: OffsetDateTime) -> Result<(), MaterialError> {
+    if signer.public_key_info != key.public_key_info() {
+        return Err(MaterialError::KeyMismatch);
+    }
+    if !signer.rights.is_ca {
+        return Err(MaterialError::NotCa);
+    }
+    if !signer.rights.may_sign {
+        return Err(MaterialError::MayNotSign);
+    }
+    if !signer.rights.usages_nest {
+        return Err(MaterialError::UsagesDoNotNest);
+    }
+    if signer.not_after < now {
+        return Err(MaterialError::Expired(signer.not_after));
+    }
+    if signer.not_before > now {
+        return Err(MaterialError::NotYetValid(signer.not_before));
+    }
+    if !profile::is_canonical_name(&signer.subject) {
+        return Err(MaterialError::SubjectNotCanonical);
+    }
+    Ok(())
+}
+
+/// The signing certificate and those above it, each issued by the next, up to a root, which is left out.
+fn issuing_order(signer: &Certificate, mut pool: Vec<Certificate>, roots: &RootBundle) -> Vec<Certificate> {
+    let mut ordered = Vec::new();
+    let mut next = Some(signer.clone());
+    while let Some(link) = next {
+        if roots.contains(&link) {
+            break;
+        }
+        pool.retain(|other| *other != link);
+        let issuer = pool.iter().position(|other| {
+            other.subject == link.issuer
+                && (link.authority_key_id.is_none()
+                    || other.subject_key_id.is_none()
+                    || link.authority_key_id == other.subject_key_id)
+        });
+        let above = if link.is_self_issued() { None } else { issuer.map(|at| pool.swap_remove(at)) };
+        ordered.push(link);
+        next = above;
+    }
+    ordered
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,141 @@
+use std::os::unix::fs::PermissionsExt;
+
+use super::*;
+use crate::ca::fixtures::{NOW, start_twenty};
+use crate::ca::roots::{RootOptions, load_or_create, rotate};
+
+fn store() -> (tempfile::TempDir, Directory) {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Directory::new(folder.path().join("state"), vec![folder.path().join("manifests")]);
+    fs::create_dir(folder.path().join("manifests")).unwrap();
+    (folder, store)
+}
+
+fn secret(text: &str) -> Secret {
+    let mut secret = Secret::new(ObjectName::new("shop", "istio.web"), "istio.io/key-and-cert");
+    secret.data.insert("key.pem".to_owned(), text.into());
+    secret.annotations.insert("a".to_owned(), "b".to_owned());
+    secret.owner = Some(Account { name: ObjectName::new("shop", "web"), uid: "u".to_owned() });
+    secret
+}
+
+#[tokio::test]
+async fn what_is_written_is_read_and_a_version_is_needed_to_replace() {
+    let (_folder, store) = store();
+    let mut written = secret("one");
+    store.write_secret(&written).await.unwrap();
+    let error = store.write_secret(&written).await.unwrap_err();
+    assert_eq!(error, StoreError::AlreadyExists(written.name.clone()));
+    let read = store.secret(&written.name).await.unwrap().unwrap();
+    assert_eq!(Secret { version: None, ..read.clone() }, written);
+
+    written = Secret { version: read.version.clone(), ..secret("two") };
+    store.write_secret(&written).await.unwrap();
+    assert_eq!(store.write_secret(&written).await.unwrap_err(), StoreError::Conflict(written.name.clone()));
+    assert_eq!(store.secrets("istio.io/key-and-cert").await.unwrap()[0].bytes("key.pem"), b"two");
+    assert!(store.secrets("other").await.unwrap().is_empty());
+    store.delete_secret(&written.name).await.unwrap();
+    store.delete_secret(&written.name).await.unwrap();
+    assert_eq!(store.secret(&written.name).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn secrets_are_for_their_owner_alone_and_leave_no_drafts() {
+    let (folder, store) = store();
+    store.write_secret(&secret("one")).await.unwrap();
+    let place = folder.path().join("state/secrets/shop");
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&place.join("istio.web.json")), 0o600);
+    assert_eq!(mode(&place), 0o700);
+    assert_eq!(list(&place).unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn names_cannot_leave_the_directory() {
+    let (_folder, store) = store();
+    for name in ["..", ".", "", "a/b", "../x", ".hidden", "a\0b"] {
+        let name = ObjectName::new("shop", name);
+        assert!(matches!(store.secret(&name).await, Err(StoreError::Malformed { .. })), "{name}");
+        let name = ObjectName::new(name.name.clone(), "web");
+        assert!(matches!(store.secret(&name).await, Err(StoreError::Malformed { .. })), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn broken_files_are_named_and_not_quoted() {
+    let (folder, store) = store();
+    store.write_secret(&secret("one")).await.unwrap();
+    let path = folder.path().join("state/secrets/shop/istio.web.json");
+    for content in
+        ["SECRETWORD", r#"{"kind":"ConfigMap"}"#, r#"{"kind":"Secret","data":{"k":"SECRETWORD!"}}"#]
+    {
+        fs::write(&path, content).unwrap();
+        let error = store.secret(&secret("").name).await.unwrap_err().to_string();
+        assert!(error.contains("istio.web.json") && !error.contains("SECRETWORD"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn accounts_and_namespaces_come_from_manifests() {
+    let (folder, store) = store();
+    let manifest = "\
+apiVersion: v1
+kind: Namespace
+metadata: {name: shop, labels: {ca.istio.io/override: \"false\"}}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: web, namespace: shop}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: other}
+";
+    fs::write(folder.path().join("manifests/all.yaml"), manifest).unwrap();
+    let list =
+        r#"{"kind":"List","items":[{"kind":"ServiceAccount","metadata":{"name":"db","namespace":"data"}}]}"#;
+    fs::write(folder.path().join("manifests/list.json"), list).unwrap();
+    fs::write(folder.path().join("manifests/.hidden.yaml"), "{").unwrap();
+    let names: Vec<String> =
+        store.accounts().await.unwrap().iter().map(|account| account.name.to_string()).collect();
+    assert_eq!(names, ["data/db", "shop/web"]);
+    let namespaces = store.namespaces().await.unwrap();
+    assert_eq!(namespaces.len(), 2);
+    assert_eq!(namespaces[1].labels.get("ca.istio.io/override").map(String::as_str), Some("false"));
+}
+
+#[test]
+fn twenty_starters_on_one_directory_get_one_root() {
+    let (_folder, store) = store();
+    assert_eq!(start_twenty(&store).len(), 1);
+}
+
+#[tokio::test]
+async fn rotation_works_on_files() {
+    let (_folder, store) = store();
+    let old = load_or_create(&store, &RootOptions::default(), NOW).await.unwrap();
+    let new = rotate(&store, &RootOptions::default(), NOW).await.unwrap();
+    assert_ne!(old.authority.signer().serial, new.authority.signer().serial);
+    assert_eq!(new.authority.roots().len(), 2);
+}
+
+#[tokio::test]
+async fn the_revision_changes_with_every_change_and_with_nothing_else() {
+    let (folder, store) = store();
+    let mut seen = vec![store.revision().await.unwrap()];
+    let mut expect_change = async || {
+        let now = store.revision().await.unwrap();
+        assert!(!seen.contains(&now));
+        assert_eq!(store.revision().await.unwrap(), now);
+        seen.push(now);
+    };
+    store.write_secret(&secret("one")).await.unwrap();
+    expect_change().await;
+    let read = store.secret(&secret("").name).await.unwrap().unwrap();
+    store.write_secret(&read).await.unwrap();
+    expect_change().await;
+    fs::write(folder.path().join("manifests/a.yaml"), "kind: Namespace\nmetadata: {name: a}\n").unwrap();
+    expect_change().await;
+    store.delete_secret(&read.name).await.unwrap();
+    expect_change().await;
+}

@@ -1,0 +1,210 @@
+//! `portcullis ca`: make, look at and rotate the root, issue and check certificates, run the CSR service.
+//!
+//! Works on a state directory, without a cluster. Exit codes: 0 done, 1 the operation found an error or was
+//! refused, 2 wrong usage.
+
+mod csr;
+mod issue;
+mod output;
+mod root;
+mod serve;
+mod verify;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+use time::OffsetDateTime;
+
+use self::output::Output;
+use crate::ca::authority::Authority;
+use crate::ca::bundle::RootBundle;
+use crate::ca::distribution::MapNames;
+use crate::ca::identity;
+use crate::ca::key::KeyAlgorithm;
+use crate::ca::plugged::Plugged;
+use crate::ca::roots::{self, RootOptions, SelfSigned};
+use crate::ca::store::directory::Directory;
+
+/// Arguments of `portcullis ca`.
+#[derive(Args)]
+pub struct CaArgs {
+    #[command(flatten)]
+    common: Common,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Make the self-signed root, or show the one that is there.
+    Init,
+    /// Show root, bundle and a key replacement under way.
+    Show(root::ShowArgs),
+    /// Renew the root with the same key and subject.
+    Rotate(root::RotateArgs),
+    /// Enter the next phase of replacing the CA key: trust the next root, sign with it, drop the old one.
+    RotateKey(root::RotateKeyArgs),
+    /// Issue a certificate with a new key.
+    Issue(issue::IssueArgs),
+    /// Have a running CSR service sign a new key, authenticated by a token.
+    Csr(csr::CsrArgs),
+    /// Check a certificate chain against the trusted roots.
+    Verify(verify::VerifyArgs),
+    /// Run the CA: CSR service, Secrets of accounts, ConfigMaps with the roots, rotation.
+    Serve(serve::ServeArgs),
+}
+
+#[derive(Args)]
+struct Common {
+    /// Folder that holds Secrets and ConfigMaps.
+    #[arg(
+        long,
+        global = true,
+        value_name = "DIR",
+        env = "PORTCULLIS_STATE_DIR",
+        default_value = "portcullis-state"
+    )]
+    state_dir: PathBuf,
+    /// Folder with manifests of ServiceAccounts and Namespaces.
+    #[arg(long, global = true, value_name = "DIR")]
+    manifests: Vec<PathBuf>,
+    /// Folder with a plugged-in CA (ca-cert.pem, ca-key.pem, cert-chain.pem, root-cert.pem; or tls.crt, tls.key, ca.crt).
+    #[arg(long, global = true, value_name = "DIR")]
+    ca_dir: Option<PathBuf>,
+    /// SPIFFE trust domain.
+    #[arg(long, global = true, value_name = "NAME", default_value = identity::DEFAULT_TRUST_DOMAIN)]
+    trust_domain: String,
+    /// Namespace of the CA's own Secret.
+    #[arg(
+        long,
+        global = true,
+        value_name = "NAMESPACE",
+        alias = "citadel-storage-namespace",
+        default_value = "istio-system"
+    )]
+    storage_namespace: String,
+    /// Key of a root that is made.
+    #[arg(long, global = true, value_enum, default_value_t = KeyAlgorithm::EcdsaP256)]
+    key_algorithm: KeyAlgorithm,
+    /// Life of a root that is made, such as 3650d.
+    #[arg(long, global = true, value_name = "DURATION", value_parser = duration, default_value = "3650d")]
+    ca_ttl: Duration,
+    /// PEM file with roots of others that workloads shall trust too.
+    #[arg(long, global = true, value_name = "FILE")]
+    root_cert: Option<PathBuf>,
+    /// Text for people or JSON for programs.
+    #[arg(long, global = true, value_enum, default_value_t = OutputFormat::Text)]
+    output: OutputFormat,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum OutputFormat {
+    Text,
+    Json,
+}
+
+/// Runs the command and says how it went.
+pub fn run(args: CaArgs) -> ExitCode {
+    let output = Output { json: args.common.output == OutputFormat::Json };
+    match execute(args, output) {
+        Ok(code) => code,
+        Err(error) => {
+            output.error(&error);
+            ExitCode::from(1)
+        }
+    }
+}
+
+fn execute(args: CaArgs, output: Output) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let context = Context::new(args.common)?;
+    runtime.block_on(async {
+        match args.command {
+            Command::Init => root::init(&context, output).await,
+            Command::Show(args) => root::show(&context, args, output).await,
+            Command::Rotate(args) => root::rotate(&context, args, output).await,
+            Command::RotateKey(args) => root::rotate_key(&context, args, output).await,
+            Command::Issue(args) => issue::issue(&context, args, output).await,
+            Command::Csr(args) => csr::csr(&context, args, output).await,
+            Command::Verify(args) => verify::verify(&context, args, output).await,
+            Command::Serve(args) => serve::serve(context, args).await,
+        }
+    })
+}
+
+/// The common arguments, checked.
+struct Context {
+    store: Directory,
+    root: RootOptions,
+    ca_dir: Option<PathBuf>,
+    maps: MapNames,
+    trust_domain: String,
+}
+
+impl Context {
+    fn new(common: Common) -> anyhow::Result<Self> {
+        let trust_domain = identity::trust_domain(&common.trust_domain)?;
+        let extra_roots = match &common.root_cert {
+            Some(path) => RootBundle::from_pem(&read(path)?)?,
+            None => RootBundle::default(),
+        };
+        let root = RootOptions {
+            storage_namespace: common.storage_namespace,
+            trust_domain: trust_domain.clone(),
+            key: common.key_algorithm,
+            life: common.ca_ttl,
+            extra_roots,
+            ..RootOptions::default()
+        };
+        let store = Directory::new(common.state_dir, common.manifests);
+        Ok(Self { store, root, ca_dir: common.ca_dir, maps: MapNames::default(), trust_domain })
+    }
+
+    /// The self-signed root; refused where a plugged-in CA is named, whose root is not ours to change.
+    async fn self_signed(&self) -> anyhow::Result<SelfSigned> {
+        anyhow::ensure!(
+            self.ca_dir.is_none(),
+            "a plugged-in CA is rotated by its operator, not by this command"
+        );
+        Ok(roots::load(&self.store, &self.root, now()).await?)
+    }
+
+    /// The authority that signs: the plugged-in one if a folder is named, else the self-signed root.
+    async fn authority(&self) -> anyhow::Result<Arc<Authority>> {
+        match &self.ca_dir {
+            None => Ok(roots::load(&self.store, &self.root, now()).await?.authority),
+            Some(directory) => match Plugged::load(directory, now())? {
+                Some((_, authority)) => Ok(Arc::new(authority)),
+                None => anyhow::bail!("{}: no plugged-in CA found", directory.display()),
+            },
+        }
+    }
+}
+
+fn now() -> OffsetDateTime {
+    OffsetDateTime::now_utc()
+}
+
+fn read(path: &std::path::Path) -> anyhow::Result<Vec<u8>> {
+    use anyhow::Context as _;
+    std::fs::read(path).with_context(|| path.display().to_string())
+}
+
+/// Reads `90d`, `24h`, `15m`, `30s` or a number of seconds.
+fn duration(text: &str) -> Result<Duration, String> {
+    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let seconds = match unit {
+        "" | "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        "d" => 24 * 3600,
+        _ => return Err(format!("{unit:?} is no unit: use s, m, h or d")),
+    };
+    let number: u64 =
+        number.parse().map_err(|_| "expected a whole number and a unit, such as 24h".to_owned())?;
+    number.checked_mul(seconds).map(Duration::from_secs).ok_or_else(|| "too long".to_owned())
+}
