@@ -91,9 +91,14 @@ struct Succession {
     snapshot: u64,
     /// The supervisor knows that this one is ready.
     offered: bool,
+    /// The supervisor has said that this one shall serve.
+    serving: bool,
+    /// Why this one is not ready, as the supervisor was told last.
+    waiting: Option<String>,
     /// What all generations are doing, as the supervisor told last.
     status: Status,
-    /// The restart-requiring changes that the supervisor was told of last.
+    /// The restart-requiring changes that the supervisor was told of last, and whether it may act on them. While
+    /// this generation does not serve it would not listen.
     wanted: Vec<Change>,
     mode: RestartMode,
 }
@@ -101,9 +106,10 @@ struct Succession {
 impl Succession {
     fn new(link: Rc<Link>, start: &Start) -> Self {
         let mode = RestartMode::Automatic;
-        let (offered, status, wanted) = (false, Status::default(), Vec::new());
+        let (offered, serving, waiting) = (false, false, None);
+        let (status, wanted) = (Status::default(), Vec::new());
         let (generation, succeeds, snapshot) = (start.generation, start.succeeds, start.snapshot);
-        Self { link, generation, succeeds, snapshot, offered, status, wanted, mode }
+        Self { link, generation, succeeds, snapshot, offered, serving, waiting, status, wanted, mode }
     }
 
     fn tell_settings(&self, settings: &Settings) {
@@ -118,8 +124,24 @@ impl Succession {
     fn tell_pending(&mut self, pending: &[Change], mode: RestartMode) {
         if self.wanted != pending || self.mode != mode {
             (self.wanted, self.mode) = (pending.to_vec(), mode);
-            let keys = pending.iter().map(|change| change.key.to_owned()).collect();
-            self.link.tell(&FromGeneration::RestartWanted { keys });
+            if self.serving {
+                self.tell_wanted();
+            }
+        }
+    }
+
+    fn tell_wanted(&self) {
+        let keys = self.wanted.iter().map(|change| change.key.to_owned()).collect();
+        self.link.tell(&FromGeneration::RestartWanted { keys });
+    }
+
+    /// Tells what is waited for, for the case that it never comes.
+    fn tell_waiting(&mut self, reason: Option<String>) {
+        if let Some(reason) = reason.filter(|_| !self.offered)
+            && self.waiting.as_ref() != Some(&reason)
+        {
+            self.link.tell(&FromGeneration::Waiting { reason: reason.clone() });
+            self.waiting = Some(reason);
         }
     }
 }
@@ -205,10 +227,7 @@ impl Control {
             tokio::select! {
                 message = supervisor.next() => match message {
                     Some(ToGeneration::Serve) => self.start_serving()?,
-                    Some(ToGeneration::Status(status)) => {
-                        self.succession.status = status;
-                        self.publish_view();
-                    }
+                    Some(ToGeneration::Status(status)) => self.publish_generations(status),
                     Some(ToGeneration::Drain { closing }) => break closing,
                     Some(_) => {}
                     None => {
@@ -242,7 +261,11 @@ impl Control {
     fn start_serving(&mut self) -> anyhow::Result<()> {
         self.workers.start()?;
         self.start_admin()?;
+        self.succession.serving = true;
         self.succession.link.tell(&FromGeneration::Serving);
+        if !self.succession.wanted.is_empty() {
+            self.succession.tell_wanted();
+        }
         self.publish_view();
         Ok(())
     }
@@ -379,14 +402,26 @@ impl Control {
         Instant::now() + wait.map_or(NEVER, Duration::from_secs)
     }
 
-    fn publish_view(&self) {
+    /// As the supervisor told them. The rest of the view stays as it is: there may be thousands of findings.
+    fn publish_generations(&mut self, status: Status) {
+        self.view.send_modify(|view| {
+            let mut next = View::clone(view);
+            next.last_restart_error.clone_from(&status.last_restart_error);
+            next.supervisor = status.supervisor;
+            next.generations = status.generations.clone();
+            *view = Arc::new(next);
+        });
+        self.succession.status = status;
+    }
+
+    fn publish_view(&mut self) {
         let files = self.findings.values().flatten().cloned();
         let compiled = self.compiled.report.all().cloned().map(|finding| self.origins.locate(finding));
         let mut diagnostics: Vec<_> = files.chain(compiled).collect();
         diagnostics.sort();
         // What is wrong with a pair is found where it is read and where it is used.
         diagnostics.dedup();
-        self.view.send_replace(Arc::new(View {
+        let view = Arc::new(View {
             ready: self.workers.running() && !self.draining,
             draining: self.draining,
             pending_restart: self.pending.clone(),
@@ -402,7 +437,9 @@ impl Control {
                 last_error: None,
             }],
             ..View::default()
-        }));
+        });
+        self.succession.tell_waiting(view.unready());
+        self.view.send_replace(view);
     }
 }
 

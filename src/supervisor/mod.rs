@@ -143,25 +143,31 @@ impl Supervisor {
 
     /// SIGHUP: the program on disk and the settings as they are now.
     fn upgrade(&mut self) -> Vec<Action> {
+        // Whatever comes of it, systemd waits for the outcome.
+        self.service.reloading();
+        let begun = self.take_program().map(|()| self.lifecycle.restart());
+        let actions = begun.unwrap_or_else(|reason| {
+            tracing::error!("SIGHUP without effect: {reason}");
+            self.lifecycle.refuse(&reason);
+            Vec::new()
+        });
+        if actions.is_empty() {
+            self.service.ready();
+        }
+        actions
+    }
+
+    /// Has the next generation run what lies on disk.
+    fn take_program(&mut self) -> Result<(), String> {
         if self.last_good.settings.restart == RestartMode::Off {
-            tracing::warn!("SIGHUP without effect: the setting restart is off");
-            self.lifecycle.refuse("restarts are off (setting restart)");
-            return Vec::new();
+            return Err("restarts are off (setting restart)".into());
         }
-        match Image::at(&self.path) {
-            Ok(image) => {
-                tracing::info!(program = %self.path.display(), "SIGHUP: a new generation is started");
-                // Number 0 is none: it goes to the next one that is started.
-                self.next_image = Some((0, image));
-                self.lifecycle.restart()
-            }
-            Err(error) => {
-                let reason = format!("cannot open {}: {error}", self.path.display());
-                tracing::error!("{reason}");
-                self.lifecycle.refuse(&reason);
-                Vec::new()
-            }
-        }
+        let path = self.path.display();
+        let image = Image::at(&self.path).map_err(|error| format!("cannot open {path}: {error}"))?;
+        tracing::info!(program = %path, "SIGHUP: a new generation is started");
+        // Number 0 is none: it goes to the next one that is started.
+        self.next_image = Some((0, image));
+        Ok(())
     }
 
     /// Every child that has ended, also those that are not ours but came to us as process 1.
@@ -266,8 +272,8 @@ impl Supervisor {
             Some(GenerationState::Draining) => tracing::info!(generation = number, "drained"),
             None => {}
         }
-        if self.lifecycle.is_serving() {
-            // A failed start is over: systemd waits for it.
+        if state == Some(GenerationState::Starting) && self.lifecycle.is_serving() {
+            // The start has failed: systemd waits for the outcome.
             self.service.ready();
         }
         self.close_unused();

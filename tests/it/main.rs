@@ -4,3 +4,4 @@ mod admin;
 mod ca;
 mod diff;
 mod policy;
+mod restart;
