@@ -18,7 +18,8 @@ const SIZES: [usize; 4] = [100, 1_000, 10_000, 100_000];
 fn parse(criterion: &mut Criterion) {
     let (chain, key) = pem();
     criterion.bench_function("parse a P-256 pair", |bencher| {
-        bencher.iter(|| KeyPair::parse(black_box(chain.as_bytes()), black_box(key.as_bytes())).expect("a pair"));
+        bencher
+            .iter(|| KeyPair::parse(black_box(chain.as_bytes()), black_box(key.as_bytes())).expect("a pair"));
     });
 }
 

@@ -353,7 +353,9 @@ impl Control {
             if self.shared.load().generation != self.compiled.snapshot.generation {
                 self.shared.publish(Arc::new(self.compiled.snapshot.clone()));
             }
-            self.succession.link.tell(&FromGeneration::Published { snapshot: self.compiled.snapshot.generation });
+            self.succession
+                .link
+                .tell(&FromGeneration::Published { snapshot: self.compiled.snapshot.generation });
             self.offer();
         }
         self.publish_view();
@@ -525,11 +527,7 @@ impl Drop for Ended {
 /// Keeps signals that are meant for the supervisor, as Ctrl-C sends them to every process of a terminal, from
 /// ending this one. For as long as the answer lives.
 fn ignore_signals() -> std::io::Result<[Signal; 3]> {
-    Ok([
-        signal(SignalKind::terminate())?,
-        signal(SignalKind::interrupt())?,
-        signal(SignalKind::hangup())?,
-    ])
+    Ok([signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?, signal(SignalKind::hangup())?])
 }
 
 /// As many open files as the system lets us have: each connection is one, each backend connection another.

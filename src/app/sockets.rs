@@ -130,12 +130,15 @@ mod tests {
             .into_iter()
             .map(|listener| format!("{} {} {}", listener.port.as_str(), listener.address, listener.sockets))
             .collect();
-        assert_eq!(asked, [
-            "http-port 127.0.0.1:8080 3",
-            "https-port 127.0.0.1:8443 3",
-            "http-port [::1]:8080 3",
-            "https-port [::1]:8443 3",
-            "admin-port 127.0.0.1:10254 1",
-        ]);
+        assert_eq!(
+            asked,
+            [
+                "http-port 127.0.0.1:8080 3",
+                "https-port 127.0.0.1:8443 3",
+                "http-port [::1]:8080 3",
+                "https-port [::1]:8443 3",
+                "admin-port 127.0.0.1:10254 1",
+            ]
+        );
     }
 }

@@ -62,7 +62,9 @@ impl RestartArgs {
             let starting = newest(&status, "starting") > old;
             match status["last_restart_error"].as_str() {
                 // One from before is still told while nothing has begun.
-                Some(error) if !starting && (begun || before["last_restart_error"].as_str() != Some(error)) => {
+                Some(error)
+                    if !starting && (begun || before["last_restart_error"].as_str() != Some(error)) =>
+                {
                     return Err(RestartError::GivenUp(error.into()));
                 }
                 _ => begun |= starting,

@@ -164,9 +164,8 @@ fn try_receive<M: DeserializeOwned>(channel: BorrowedFd<'_>) -> Result<Option<Re
     let mut space = [MaybeUninit::uninit(); CONTROL];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::CMSG_CLOEXEC;
-    let received = retry_on_intr(|| {
-        recvmsg(channel, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags)
-    });
+    let received =
+        retry_on_intr(|| recvmsg(channel, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags));
     let received = match received {
         Ok(received) => received,
         Err(Errno::AGAIN) => return Ok(None),

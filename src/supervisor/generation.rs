@@ -115,11 +115,7 @@ impl Generation {
     }
 }
 
-async fn listen_to(
-    number: u64,
-    channel: Rc<AsyncChannel>,
-    heard: mpsc::UnboundedSender<(u64, Heard)>,
-) {
+async fn listen_to(number: u64, channel: Rc<AsyncChannel>, heard: mpsc::UnboundedSender<(u64, Heard)>) {
     loop {
         let said = match channel.receive().await {
             Ok(received) => Heard::Message(received.message),

@@ -138,7 +138,8 @@ impl Lifecycle {
             return Vec::new();
         };
         let generations = self.generations.iter_mut();
-        let before = generations.filter(|(_, state)| matches!(state, State::Serving { order, .. } if *order < last));
+        let before =
+            generations.filter(|(_, state)| matches!(state, State::Serving { order, .. } if *order < last));
         before.map(|(number, state)| drain(*number, state)).collect()
     }
 

@@ -179,7 +179,8 @@ mod tests {
     fn what_another_version_says_is_passed_over() {
         let said: FromGeneration = serde_json::from_str(r#"{"says":"something-new","more":1}"#).unwrap();
         assert!(matches!(said, FromGeneration::Unknown));
-        let said: ToGeneration = serde_json::from_str(r#"{"says":"start","generation":3,"news":true}"#).unwrap();
+        let said: ToGeneration =
+            serde_json::from_str(r#"{"says":"start","generation":3,"news":true}"#).unwrap();
         assert!(matches!(said, ToGeneration::Start(Start { generation: 3, succeeds: false, .. })));
     }
 

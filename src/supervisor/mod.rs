@@ -32,7 +32,8 @@ use self::image::Image;
 pub use self::image::SUBCOMMAND;
 use self::lifecycle::{Action, Exit, Lifecycle, Role};
 use self::messages::{
-    Closing, FromGeneration, GenerationState, GenerationStatus, Listener, Start, Status, TicketKeys, ToGeneration,
+    Closing, FromGeneration, GenerationState, GenerationStatus, Listener, Start, Status, TicketKeys,
+    ToGeneration,
 };
 use self::service::Service;
 use self::sockets::Sockets;
@@ -259,7 +260,8 @@ impl Supervisor {
 
     /// Whether the generation is gone for good, and what follows from it.
     fn check_end(&mut self, number: u64) -> Vec<Action> {
-        let Some(ended) = self.generations.get(&number).and_then(|generation| generation.ended(number)) else {
+        let Some(ended) = self.generations.get(&number).and_then(|generation| generation.ended(number))
+        else {
             return Vec::new();
         };
         let state = self.lifecycle.state(number);
@@ -381,8 +383,10 @@ impl Supervisor {
         if self.lifecycle.is_stopping() {
             return Closing::All;
         }
-        let serving =
-            self.generations.iter().filter(|(n, _)| self.lifecycle.state(**n) == Some(GenerationState::Serving));
+        let serving = self
+            .generations
+            .iter()
+            .filter(|(n, _)| self.lifecycle.state(**n) == Some(GenerationState::Serving));
         let addresses = serving
             .flat_map(|(_, generation)| &generation.listeners)
             .flat_map(|listener| self.sockets.of(listener))
@@ -426,7 +430,8 @@ impl Supervisor {
             match self.lifecycle.state(*number) {
                 Some(GenerationState::Starting) => {
                     let limit = self.last_good.settings.restart_timeout.as_secs_f32();
-                    let waiting = generation.waiting_for.as_deref().unwrap_or("it did not say what it waits for");
+                    let waiting =
+                        generation.waiting_for.as_deref().unwrap_or("it did not say what it waits for");
                     let reason = format!("generation {number}: not ready within {limit} s: {waiting}");
                     tracing::error!("{reason}");
                     actions.extend(self.lifecycle.timed_out(*number, reason));

@@ -68,7 +68,8 @@ impl Sockets {
             let wanted = wanted.iter().filter(|listener| group.is(listener)).map(|listener| listener.sockets);
             let Some(most) = wanted.max() else { return false };
             // One that was put to use once may have connections queued.
-            let used = group.sockets.iter().skip(most).filter(|socket| socket_acceptconn(socket).unwrap_or(true));
+            let used =
+                group.sockets.iter().skip(most).filter(|socket| socket_acceptconn(socket).unwrap_or(true));
             let count = most + used.count();
             group.sockets.truncate(count);
             true
@@ -192,7 +193,10 @@ mod tests {
         let taken = TcpListener::bind(ANY).unwrap();
         let address = taken.local_addr().unwrap();
         let error = Sockets::default().open(&[listener(Port::HttpsPort, address, 1)]).unwrap_err();
-        assert!(error.to_string().starts_with(&format!("cannot listen on {address} (https-port): ")), "{error}");
+        assert!(
+            error.to_string().starts_with(&format!("cannot listen on {address} (https-port): ")),
+            "{error}"
+        );
     }
 
     #[test]

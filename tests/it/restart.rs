@@ -77,7 +77,11 @@ fn a_thousand_dynamic_changes_disturb_nobody() {
         gateway
     });
     tally.assert_nothing_lost();
-    assert_eq!(tally.handshakes.get() - tally.downloads.get(), 50, "every WebSocket is the first of its client");
+    assert_eq!(
+        tally.handshakes.get() - tally.downloads.get(),
+        50,
+        "every WebSocket is the first of its client"
+    );
     let status = gateway.status().unwrap();
     assert_eq!(in_state(&status, "serving"), [(before, pid)]);
     assert!(status["generation"].as_u64().unwrap() > 20, "{status}");
@@ -115,7 +119,8 @@ fn a_generation_that_cannot_serve_is_dropped_and_the_reason_is_told() {
         // Ports are given by the environment here; an address of our own with a port of ours is taken by another.
         let admin = TcpListener::bind(("127.0.0.9", gateway.https.port()));
         gateway.set("bind-address", "[127.0.0.1, 127.0.0.9]");
-        let status = gateway.until("the port is in use", |status| restart_error(status).contains("cannot listen"));
+        let status =
+            gateway.until("the port is in use", |status| restart_error(status).contains("cannot listen"));
         assert!(restart_error(&status).contains("127.0.0.9"), "{status}");
         assert_eq!(status["pending_restart"][0]["key"], "bind-address");
         drop((taken, admin, port));
@@ -167,7 +172,8 @@ fn a_broken_program_is_not_upgraded_to() {
     assert!(gateway.until_after(before) > before);
     gateway.replace_program(env!("CARGO_BIN_EXE_portcullis"));
     let admin = gateway.admin.to_string();
-    let restart = Command::new(env!("CARGO_BIN_EXE_portcullis")).args(["restart", "--admin", &admin]).output();
+    let restart =
+        Command::new(env!("CARGO_BIN_EXE_portcullis")).args(["restart", "--admin", &admin]).output();
     let restart = restart.unwrap();
     let said = String::from_utf8(restart.stdout).unwrap();
     assert!(restart.status.success() && said.ends_with(" serves.\n"), "{said}{:?}", restart.stderr);
@@ -318,7 +324,8 @@ fn systemd_is_told_and_its_sockets_are_taken() {
     let socket = TcpListener::bind(plan.ports[1]).unwrap();
     let serve = plan.command();
     let mut command = Command::new("sh");
-    let script = "exec 3<&0 </dev/null; export LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=https-port; exec \"$@\"";
+    let script =
+        "exec 3<&0 </dev/null; export LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=https-port; exec \"$@\"";
     command.args(["-c", script, "sh"]).arg(serve.get_program()).args(serve.get_args());
     command.envs(serve.get_envs().filter_map(|(key, value)| Some((key, value?))));
     command.env("NOTIFY_SOCKET", &notify);

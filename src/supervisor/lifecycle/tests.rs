@@ -93,7 +93,11 @@ fn a_crash_during_a_handover_is_replaced_beside_the_candidate() {
     assert_eq!(lifecycle.ready(3, now), [Action::Serve(3)]);
     assert_eq!(lifecycle.accepts(3), []);
     assert_eq!(lifecycle.ready(2, now), [Action::Serve(2)]);
-    assert_eq!(lifecycle.accepts(2), [Action::Drain(3)], "the candidate takes over though it was started before");
+    assert_eq!(
+        lifecycle.accepts(2),
+        [Action::Drain(3)],
+        "the candidate takes over though it was started before"
+    );
 }
 
 #[test]

@@ -35,7 +35,9 @@ async fn serve(mut stream: TcpStream) -> std::io::Result<()> {
         let Some(head) = read_head(&mut stream).await? else { return Ok(()) };
         if head.to_ascii_lowercase().contains("upgrade: websocket") {
             stream
-                .write_all(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
+                .write_all(
+                    b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n",
+                )
                 .await?;
             return echo(stream).await;
         }

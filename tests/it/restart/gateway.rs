@@ -44,7 +44,8 @@ impl Plan {
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
         let key = KeyPair::generate().unwrap();
-        let leaf = CertificateParams::new(vec![HOST.to_owned()]).unwrap().signed_by(&key, &authority).unwrap();
+        let leaf =
+            CertificateParams::new(vec![HOST.to_owned()]).unwrap().signed_by(&key, &authority).unwrap();
         let manifests = folder.path().join("manifests");
         fs::create_dir(&manifests).unwrap();
         fs::write(manifests.join("app.crt"), leaf.pem()).unwrap();

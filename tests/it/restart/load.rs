@@ -98,7 +98,12 @@ impl Clients {
 
     fn start(&self, load: Load) -> Vec<tokio::task::JoinHandle<()>> {
         let mut tasks = Vec::new();
-        for number in 0..load.new_connections.max(load.keep_alive).max(load.http2).max(load.downloads.max(load.websockets)) {
+        for number in 0..load
+            .new_connections
+            .max(load.keep_alive)
+            .max(load.http2)
+            .max(load.downloads.max(load.websockets))
+        {
             let pause = Duration::from_millis(5 + 7 * (number as u64 % 10));
             if number < load.new_connections {
                 tasks.push(self.repeat("new connection", pause, Self::new_connection));
@@ -152,7 +157,9 @@ impl Clients {
     pub async fn resumes(&self) -> anyhow::Result<bool> {
         let mut stream = self.connect(&self.http1).await?;
         // An exchange, for the ticket to arrive.
-        stream.write_all(format!("GET / HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n").as_bytes()).await?;
+        stream
+            .write_all(format!("GET / HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n").as_bytes())
+            .await?;
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer).await;
         ensure!(answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
@@ -201,11 +208,12 @@ impl Clients {
                     }
                     match timeout(PATIENCE, sender.try_send_request(get(path))).await? {
                         // It was never sent: the client opens another connection.
-                        Err(mut error) if error.message_mut().is_some() => Ok(()),
+                        Err(error) if error.message().is_some() => Ok(()),
                         Err(error) => Err(error.into_error()).context("request"),
                         Ok(response) => {
                             ensure!(response.status() == StatusCode::OK, "{}", response.status());
-                            let body = timeout(PATIENCE, response.into_body().collect()).await?.context("body")?;
+                            let body =
+                                timeout(PATIENCE, response.into_body().collect()).await?.context("body")?;
                             ensure!(body.to_bytes() == "ok", "not the whole answer");
                             add(&clients.tally.requests);
                             Ok(())
@@ -269,7 +277,12 @@ impl Clients {
 impl Tally {
     pub fn assert_nothing_lost(&self) {
         let losses = self.losses.borrow();
-        assert!(losses.is_empty(), "{} losses, as {:#?}\n{self:?}", losses.len(), &losses[..losses.len().min(10)]);
+        assert!(
+            losses.is_empty(),
+            "{} losses, as {:#?}\n{self:?}",
+            losses.len(),
+            &losses[..losses.len().min(10)]
+        );
     }
 }
 
