@@ -210,7 +210,7 @@ mod tests {
         let http = listener(Port::HttpPort, of_unnamed, 4);
         sockets.open(&[http.clone(), https.clone()]).unwrap();
         assert_eq!((local(&sockets, &https), local(&sockets, &http)), (of_named, of_unnamed));
-        sockets.open(&[https.clone()]).unwrap();
+        sockets.open(std::slice::from_ref(&https)).unwrap();
         assert_eq!(sockets.of(&https).len(), 1, "no other socket can join one without SO_REUSEPORT");
     }
 }
