@@ -113,17 +113,14 @@ fn a_generation_that_cannot_serve_is_dropped_and_the_reason_is_told() {
         let status = gateway.until("the edit is refused", |status| status["settings"]["error"].is_string());
         assert!(status["settings"]["error"].as_str().unwrap().contains("workers"), "{status}");
 
-        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = taken.local_addr().unwrap().port();
-        gateway.set("admin-bind-address", "127.0.0.1");
-        // Ports are given by the environment here; an address of our own with a port of ours is taken by another.
-        let admin = TcpListener::bind(("127.0.0.9", gateway.https.port()));
+        // An address of this machine on a port of ours, taken by somebody else.
+        let taken = TcpListener::bind(("127.0.0.9", gateway.https.port())).unwrap();
         gateway.set("bind-address", "[127.0.0.1, 127.0.0.9]");
         let status =
             gateway.until("the port is in use", |status| restart_error(status).contains("cannot listen"));
         assert!(restart_error(&status).contains("127.0.0.9"), "{status}");
         assert_eq!(status["pending_restart"][0]["key"], "bind-address");
-        drop((taken, admin, port));
+        drop(taken);
 
         gateway.set("bind-address", "127.0.0.1");
         gateway.until("the edit is taken back", |status| status["last_restart_error"].is_null());
