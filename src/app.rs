@@ -1,22 +1,25 @@
-//! Puts the gateway together and owns every part of it: the control loop on this thread, a thread for each
-//! worker, the admin port, and the order in which they start and end.
+//! Puts a worker generation together and owns every part of it: the control loop on this thread, a thread for
+//! each worker, the admin port, and the order in which they start and end.
 //!
-//! Start: sockets are opened, sources list, the first snapshot is compiled, and only then do workers accept:
-//! no client ever meets a gateway that knows half of its certificates. End: readiness goes first, then the
-//! workers drain.
+//! Start: the supervisor gives sockets, sources list, the first snapshot is compiled, and only then, at the
+//! supervisor's word, do workers accept: no client ever meets a gateway that knows half of its certificates.
+//! End: readiness goes first, then the workers drain. Signals are the supervisor's business.
+
+mod sockets;
 
 mod stapler;
 
 use std::collections::BTreeMap;
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use prometheus_client::registry::Registry;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
@@ -24,22 +27,25 @@ use crate::admin::view::{PendingRestart, SettingsStatus, SourceStatus, View};
 use crate::admin::{self, AdminState};
 use crate::compile::{Compiled, compile};
 use crate::diagnostics::Diagnostic;
-use crate::net::listen::listen;
+use crate::net::drain::Closing;
 use crate::proxy::worker::{self, WorkerParts};
-use crate::settings::Settings;
-use crate::settings::choices::Source;
+use crate::settings::choices::{RestartMode, Source};
 use crate::settings::load::{Inputs, Loaded};
 use crate::settings::reload::{Applied, Reload, Reloader};
+use crate::settings::{Change, Settings};
 use crate::snapshot::shared::Shared;
 use crate::sources::Batch;
 use crate::sources::directory::Directory;
 use crate::sources::origins::Origins;
 use crate::store::Store;
+use crate::supervisor::link::Link;
+use crate::supervisor::messages::{FromGeneration, Start, Status, TicketKeys, ToGeneration};
 use crate::telemetry::access_log::AccessLogs;
 use crate::telemetry::logging::Logging;
 use crate::telemetry::worker_stats::WorkerStats;
 use crate::tls::client::ClientTls;
 use crate::tls::tickets::Tickets;
+use sockets::{Sockets, WorkerSockets};
 use stapler::Stapler;
 
 /// Batches of events that may wait for the control loop.
@@ -47,71 +53,100 @@ const BATCHES: usize = 64;
 /// Ticket keys change this often, or as often as sessions last where that is longer.
 const TICKET_ROTATION: Duration = Duration::from_secs(3600);
 
-/// Runs the gateway until it is told to end.
+/// How often the supervisor is told what is left to drain.
+const DRAIN_REPORT: Duration = Duration::from_millis(500);
+
+/// Runs a worker generation until its supervisor tells it to end, or is gone itself.
 ///
 /// # Errors
 /// It could not start: a port in use, a setting that cannot be honoured.
-pub fn serve(inputs: Inputs, loaded: Loaded, logging: Logging) -> anyhow::Result<()> {
+pub fn serve(
+    inputs: Inputs,
+    loaded: Loaded,
+    logging: Logging,
+    link: Rc<Link>,
+    start: &Start,
+) -> anyhow::Result<()> {
     raise_file_limit();
     let settings = Arc::new(loaded.settings.clone());
     for notice in &loaded.notices {
         tracing::warn!(key = notice.key, origin = %notice.origin, "{}", notice.message);
     }
-    let sockets = Sockets::open(&settings)?;
+    let sockets = Sockets::from_supervisor(&settings, &link)?;
     let tickets = Tickets::new(settings.ssl_session_timeout)?;
+    if let Some(keys) = &start.tickets {
+        tickets.take_over(keys.as_str());
+    }
     let compiled = Compiled::empty(&settings, &tickets, now())?;
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build_local(Default::default())?;
-    runtime.block_on(Control::new(settings, compiled, tickets, sockets, logging)?.run(inputs, loaded))
+    let succession = Succession::new(link, start);
+    let control = Control::new(settings, compiled, tickets, sockets, logging, succession)?;
+    runtime.block_on(control.run(inputs, loaded))
 }
 
-/// The listening sockets, one of each for every worker.
-struct Sockets {
-    http: Vec<Vec<TcpListener>>,
-    https: Vec<Vec<TcpListener>>,
-    mesh: Vec<Vec<TcpListener>>,
-    admin: TcpListener,
+/// How this generation stands to its supervisor and to the generation before it.
+struct Succession {
+    link: Rc<Link>,
+    generation: u64,
+    /// Another generation serves until this one does, and has the admin port.
+    succeeds: bool,
+    /// The number of the last snapshot before this generation.
+    snapshot: u64,
+    /// The supervisor knows that this one is ready.
+    offered: bool,
+    /// The supervisor has said that this one shall serve.
+    serving: bool,
+    /// Why this one is not ready, as the supervisor was told last.
+    waiting: Option<String>,
+    /// What all generations are doing, as the supervisor told last.
+    status: Status,
+    /// The restart-requiring changes that the supervisor was told of last, and whether it may act on them. While
+    /// this generation does not serve it would not listen.
+    wanted: Vec<Change>,
+    mode: RestartMode,
 }
 
-impl Sockets {
-    fn open(settings: &Settings) -> anyhow::Result<Self> {
-        let workers = worker_count(settings);
-        let (mut http, mut https, mut mesh) = (Vec::new(), Vec::new(), Vec::new());
-        for address in &settings.bind_address {
-            for (sockets, port, key) in [
-                (&mut http, Some(settings.http_port), "http-port"),
-                (&mut https, Some(settings.https_port), "https-port"),
-                (&mut mesh, settings.mesh_port, "mesh-port"),
-            ] {
-                let Some(port) = port else { continue };
-                let address = SocketAddr::new(*address, port);
-                let opened = listen(address, workers);
-                sockets.push(opened.with_context(|| format!("cannot listen on {address} ({key})"))?);
+impl Succession {
+    fn new(link: Rc<Link>, start: &Start) -> Self {
+        let mode = RestartMode::Automatic;
+        let (offered, serving, waiting) = (false, false, None);
+        let (status, wanted) = (Status::default(), Vec::new());
+        let (generation, succeeds, snapshot) = (start.generation, start.succeeds, start.snapshot);
+        Self { link, generation, succeeds, snapshot, offered, serving, waiting, status, wanted, mode }
+    }
+
+    fn tell_settings(&self, settings: &Settings) {
+        self.link.tell(&FromGeneration::Settings { settings: Box::new(settings.clone()) });
+    }
+
+    fn tell_tickets(&self, tickets: &Tickets) {
+        self.link.tell(&FromGeneration::Tickets { keys: TicketKeys::new(tickets.keys_for_successor()) });
+    }
+
+    /// Tells that what is pending, or whether it may be restarted for it, has changed.
+    fn tell_pending(&mut self, pending: &[Change], mode: RestartMode) {
+        if self.wanted != pending || self.mode != mode {
+            (self.wanted, self.mode) = (pending.to_vec(), mode);
+            if self.serving {
+                self.tell_wanted();
             }
         }
-        let admin = SocketAddr::new(settings.admin_bind_address, settings.admin_port);
-        let opened = listen(admin, 1).with_context(|| format!("cannot listen on {admin} (admin-port)"))?;
-        let admin = opened.into_iter().next().context("the admin port has no socket")?;
-        let [http, https, mesh] = [http, https, mesh].map(|sockets| per_worker(sockets, workers));
-        Ok(Self { http, https, mesh, admin })
     }
-}
 
-/// From a list for each address to a list for each worker.
-fn per_worker(addresses: Vec<Vec<TcpListener>>, workers: usize) -> Vec<Vec<TcpListener>> {
-    let mut out: Vec<Vec<TcpListener>> = (0..workers).map(|_| Vec::new()).collect();
-    for sockets in addresses {
-        for (worker, socket) in out.iter_mut().zip(sockets) {
-            worker.push(socket);
+    fn tell_wanted(&self) {
+        let keys = self.wanted.iter().map(|change| change.key.to_owned()).collect();
+        self.link.tell(&FromGeneration::RestartWanted { keys });
+    }
+
+    /// Tells what is waited for, for the case that it never comes.
+    fn tell_waiting(&mut self, reason: Option<String>) {
+        if let Some(reason) = reason.filter(|_| !self.offered)
+            && self.waiting.as_ref() != Some(&reason)
+        {
+            self.link.tell(&FromGeneration::Waiting { reason: reason.clone() });
+            self.waiting = Some(reason);
         }
-    }
-    out
-}
-
-fn worker_count(settings: &Settings) -> usize {
-    match settings.workers {
-        0 => thread::available_parallelism().map_or(1, usize::from),
-        workers => workers,
     }
 }
 
@@ -137,6 +172,8 @@ struct Control {
     view: watch::Sender<Arc<View>>,
     workers: Workers,
     admin: Option<TcpListener>,
+    admin_task: Option<tokio::task::JoinHandle<()>>,
+    succession: Succession,
 }
 
 impl Control {
@@ -146,9 +183,10 @@ impl Control {
         tickets: Arc<Tickets>,
         sockets: Sockets,
         logging: Logging,
+        succession: Succession,
     ) -> anyhow::Result<Self> {
         let shared = Shared::new(Arc::new(compiled.snapshot.clone()));
-        let workers = Workers::new([sockets.http, sockets.https, sockets.mesh], &shared)?;
+        let workers = Workers::new(sockets.workers, &shared)?;
         let (view, _) = watch::channel(Arc::new(View::default()));
         Ok(Self {
             store: Store::new(),
@@ -169,28 +207,41 @@ impl Control {
             view,
             workers,
             admin: Some(sockets.admin),
+            admin_task: None,
+            succession,
         })
     }
 
     async fn run(mut self, inputs: Inputs, loaded: Loaded) -> anyhow::Result<()> {
-        let mut terminate = signal(SignalKind::terminate())?;
-        let mut interrupt = signal(SignalKind::interrupt())?;
+        let _ignored = ignore_signals()?;
+        let supervisor = self.succession.link.messages()?;
         let (batches, mut batch) = mpsc::channel(BATCHES);
         let (reloads, mut reload) = mpsc::channel(4);
         let (_config_map, config_map) = watch::channel(None);
-        self.start_admin()?;
+        if !self.succession.succeeds {
+            self.start_admin()?;
+        }
         self.stapler.start(batches.clone());
+        self.succession.tell_tickets(&self.tickets);
         self.start_source(batches)?;
         let reloader = Reloader::new(inputs, loaded);
         tokio::task::spawn_local(async move { reloader.run(config_map, reloads).await });
         let mut rotate_tickets = Instant::now() + TICKET_ROTATION;
         self.publish_view();
 
-        loop {
+        let closing = loop {
             let recheck = self.recheck_at();
             tokio::select! {
-                _ = terminate.recv() => break,
-                _ = interrupt.recv() => break,
+                message = supervisor.next() => match message {
+                    Some(ToGeneration::Serve) => self.start_serving()?,
+                    Some(ToGeneration::Status(status)) => self.publish_generations(status),
+                    Some(ToGeneration::Drain { closing }) => break closing,
+                    Some(_) => {}
+                    None => {
+                        tracing::error!("the supervisor has gone: this generation ends as well");
+                        break Closing::All;
+                    }
+                },
                 Some(first) = batch.recv() => {
                     self.apply(first);
                     // What has come in meanwhile is compiled with it.
@@ -203,20 +254,50 @@ impl Control {
                 () = sleep_until(recheck) => self.compile()?,
                 () = sleep_until(rotate_tickets) => {
                     self.tickets.rotate()?;
+                    self.succession.tell_tickets(&self.tickets);
                     rotate_tickets = Instant::now() + TICKET_ROTATION.max(self.settings.ssl_session_timeout);
                 }
                 Some(name) = self.workers.ended.recv() => bail!("{name} ended by itself"),
             }
+        };
+        self.drain(closing).await;
+        Ok(())
+    }
+
+    /// Puts the sockets to use: the supervisor has heard that this generation is ready, and has agreed.
+    fn start_serving(&mut self) -> anyhow::Result<()> {
+        self.workers.start()?;
+        self.start_admin()?;
+        self.succession.serving = true;
+        self.succession.link.tell(&FromGeneration::Serving);
+        if !self.succession.wanted.is_empty() {
+            self.succession.tell_wanted();
         }
-        tracing::info!("ending: connections are let finish");
+        self.publish_view();
+        Ok(())
+    }
+
+    /// Lets connections finish. The supervisor ends it if it takes too long.
+    async fn drain(&mut self, closing: Closing) {
+        tracing::info!(generation = self.succession.generation, "draining: connections are let finish");
         self.draining = true;
         self.publish_view();
-        tokio::select! {
-            () = self.workers.drain() => {}
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
+        if closing != Closing::All
+            && let Some(admin) = self.admin_task.take()
+        {
+            // The next generation answers there.
+            admin.abort();
         }
-        Ok(())
+        let stats = self.workers.stats.clone();
+        let connections = || stats.iter().map(|worker| worker.connections.get()).sum();
+        let link = &self.succession.link;
+        let mut drained = std::pin::pin!(self.workers.drain(closing));
+        loop {
+            link.tell(&FromGeneration::Draining { connections: connections() });
+            if tokio::time::timeout(DRAIN_REPORT, &mut drained).await.is_ok() {
+                return;
+            }
+        }
     }
 
     fn start_admin(&mut self) -> anyhow::Result<()> {
@@ -231,7 +312,7 @@ impl Control {
             registry: Some(Arc::new(registry)),
             view: self.view.subscribe(),
         };
-        tokio::task::spawn_local(admin::serve(listener, Arc::new(state)));
+        self.admin_task = Some(tokio::task::spawn_local(admin::serve(listener, Arc::new(state))));
         Ok(())
     }
 
@@ -269,7 +350,7 @@ impl Control {
     /// Brings what workers serve up to date. Until every source has listed once, nothing is served at all.
     fn compile(&mut self) -> anyhow::Result<()> {
         self.compile_changes();
-        if self.synced && !self.workers.running() {
+        if self.synced && !self.succession.offered {
             let staples = self.stapler.restore(self.compiled.wanted_staples());
             staples.into_iter().for_each(|staple| self.store.apply(staple));
             self.compile_changes();
@@ -278,7 +359,10 @@ impl Control {
             if self.shared.load().generation != self.compiled.snapshot.generation {
                 self.shared.publish(Arc::new(self.compiled.snapshot.clone()));
             }
-            self.workers.start()?;
+            self.succession
+                .link
+                .tell(&FromGeneration::Published { snapshot: self.compiled.snapshot.generation });
+            self.offer();
         }
         self.publish_view();
         Ok(())
@@ -287,8 +371,21 @@ impl Control {
     fn compile_changes(&mut self) {
         let (changes, now) = (self.store.take_changes(), now());
         if !self.compiled.is_current(&changes, &self.settings, now) {
+            let first = self.compiled.snapshot.generation == 0;
             self.compiled = compile(&self.store, &changes, &self.settings, &self.compiled, now);
+            if first {
+                // Numbers go on where the generation before has got to.
+                self.compiled.snapshot.generation += self.succession.snapshot;
+            }
             self.stapler.follow(&self.compiled.staple_demand);
+        }
+    }
+
+    /// Tells the supervisor, once, that this generation could serve.
+    fn offer(&mut self) {
+        if !std::mem::replace(&mut self.succession.offered, true) {
+            self.succession.tell_settings(&self.settings);
+            self.succession.link.tell(&FromGeneration::Ready);
         }
     }
 
@@ -305,6 +402,8 @@ impl Control {
                 self.loaded = now();
                 self.pending = pending.iter().map(PendingRestart::from).collect();
                 self.logging.set(&settings);
+                self.succession.tell_settings(&settings);
+                self.succession.tell_pending(&pending, settings.restart);
                 self.tickets.set_lifetime(settings.ssl_session_timeout);
                 self.stapler.set(&settings);
                 self.settings = settings;
@@ -325,17 +424,32 @@ impl Control {
         Instant::now() + wait.map_or(NEVER, Duration::from_secs)
     }
 
-    fn publish_view(&self) {
+    /// As the supervisor told them. The rest of the view stays as it is: there may be thousands of findings.
+    fn publish_generations(&mut self, status: Status) {
+        self.view.send_modify(|view| {
+            let mut next = View::clone(view);
+            next.last_restart_error.clone_from(&status.last_restart_error);
+            next.supervisor = status.supervisor;
+            next.generations = status.generations.clone();
+            *view = Arc::new(next);
+        });
+        self.succession.status = status;
+    }
+
+    fn publish_view(&mut self) {
         let files = self.findings.values().flatten().cloned();
         let compiled = self.compiled.report.all().cloned().map(|finding| self.origins.locate(finding));
         let mut diagnostics: Vec<_> = files.chain(compiled).collect();
         diagnostics.sort();
         // What is wrong with a pair is found where it is read and where it is used.
         diagnostics.dedup();
-        self.view.send_replace(Arc::new(View {
+        let view = Arc::new(View {
             ready: self.workers.running() && !self.draining,
             draining: self.draining,
             pending_restart: self.pending.clone(),
+            last_restart_error: self.succession.status.last_restart_error.clone(),
+            supervisor: self.succession.status.supervisor,
+            generations: self.succession.status.generations.clone(),
             settings: SettingsStatus { loaded: self.loaded, error: self.rejected.clone() },
             started: self.started,
             diagnostics: diagnostics.into(),
@@ -345,29 +459,27 @@ impl Control {
                 last_error: None,
             }],
             ..View::default()
-        }));
+        });
+        self.succession.tell_waiting(view.unready());
+        self.view.send_replace(view);
     }
 }
 
 /// The threads of the data plane.
 struct Workers {
-    /// For each worker those of the HTTP, the HTTPS and the mesh port.
-    sockets: Vec<[Vec<TcpListener>; 3]>,
+    sockets: Vec<WorkerSockets>,
     shared: Shared,
     stats: Vec<Arc<WorkerStats>>,
     access_logs: Arc<AccessLogs>,
     threads: Vec<JoinHandle<()>>,
-    stop: watch::Sender<bool>,
+    stop: watch::Sender<Option<Closing>>,
     /// The names of those that ended.
     ended: mpsc::UnboundedReceiver<String>,
     end: mpsc::UnboundedSender<String>,
 }
 
 impl Workers {
-    fn new(sockets: [Vec<Vec<TcpListener>>; 3], shared: &Shared) -> anyhow::Result<Self> {
-        let [http, https, mesh] = sockets;
-        let sockets = http.into_iter().zip(https).zip(mesh);
-        let sockets: Vec<_> = sockets.map(|((http, https), mesh)| [http, https, mesh]).collect();
+    fn new(sockets: Vec<WorkerSockets>, shared: &Shared) -> anyhow::Result<Self> {
         let (end, ended) = mpsc::unbounded_channel();
         Ok(Self {
             stats: sockets.iter().map(|_| Arc::default()).collect(),
@@ -375,7 +487,7 @@ impl Workers {
             shared: shared.clone(),
             access_logs: Arc::new(AccessLogs::start(std::io::stdout())?),
             threads: Vec::new(),
-            stop: watch::channel(false).0,
+            stop: watch::channel(None).0,
             ended,
             end,
         })
@@ -387,11 +499,13 @@ impl Workers {
 
     /// Starts them the first time it is called.
     fn start(&mut self) -> anyhow::Result<()> {
-        for (index, ([http, https, mesh], stats)) in self.sockets.drain(..).zip(&self.stats).enumerate() {
+        // All sockets before any worker: a connection that comes in by one of them is soon taken.
+        self.sockets.iter().try_for_each(WorkerSockets::start)?;
+        for (index, (sockets, stats)) in self.sockets.drain(..).zip(&self.stats).enumerate() {
             let parts = WorkerParts {
-                http,
-                https,
-                mesh,
+                http: sockets.http,
+                https: sockets.https,
+                mesh: sockets.mesh,
                 shared: self.shared.clone(),
                 stats: stats.clone(),
                 access_log: self.access_logs.for_worker(),
@@ -413,8 +527,8 @@ impl Workers {
     }
 
     /// Tells all to end, and waits for them.
-    async fn drain(&mut self) {
-        self.stop.send_replace(true);
+    async fn drain(&mut self, closing: Closing) {
+        self.stop.send_replace(Some(closing));
         for _ in 0..self.threads.len() {
             self.ended.recv().await;
         }
@@ -429,6 +543,12 @@ impl Drop for Ended {
         // Nobody listens any more when the whole process is ending.
         let _ = self.1.send(std::mem::take(&mut self.0));
     }
+}
+
+/// Keeps signals that are meant for the supervisor, as Ctrl-C sends them to every process of a terminal, from
+/// ending this one. For as long as the answer lives.
+fn ignore_signals() -> std::io::Result<[Signal; 3]> {
+    Ok([signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?, signal(SignalKind::hangup())?])
 }
 
 /// As many open files as the system lets us have: each connection is one, each backend connection another.

@@ -25,6 +25,7 @@ pub mod settings;
 pub mod snapshot;
 pub mod sources;
 pub mod store;
+pub mod supervisor;
 pub mod telemetry;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use portcullis::cli::{ca, certs, check, demo, diff, policy, serve, status};
+use portcullis::cli::{ca, certs, check, demo, diff, policy, restart, serve, status, worker};
 use portcullis::settings::flags::ServeArgs;
 
 #[cfg(feature = "jemalloc")]
@@ -22,6 +22,9 @@ struct Cli {
 enum Command {
     /// Run the gateway
     Serve(ServeArgs),
+    /// One worker generation; started by serve
+    #[command(hide = true)]
+    Worker(ServeArgs),
     Demo(demo::Demo),
     Check(check::Check),
     Diff(diff::DiffArgs),
@@ -31,12 +34,18 @@ enum Command {
     Ca(ca::CaArgs),
     Certs(certs::CertsArgs),
     Status(status::StatusArgs),
+    Restart(restart::RestartArgs),
 }
 
 fn main() -> ExitCode {
-    portcullis::tls::install_provider();
-    let result = match Cli::parse().command {
+    let command = Cli::parse().command;
+    // The supervisor does without, and stays small.
+    if !matches!(command, Command::Serve(_)) {
+        portcullis::tls::install_provider();
+    }
+    let result = match command {
         Command::Serve(args) => serve::run(args),
+        Command::Worker(args) => worker::run(args),
         Command::Demo(args) => args.run(),
         Command::Check(args) => args.run(),
         Command::Diff(args) => args.run().map_err(Into::into),
@@ -44,6 +53,7 @@ fn main() -> ExitCode {
         Command::Ca(args) => Ok(ca::run(args)),
         Command::Certs(args) => args.run().map_err(Into::into),
         Command::Status(args) => args.run().map_err(Into::into),
+        Command::Restart(args) => args.run().map_err(Into::into),
     };
     result.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");

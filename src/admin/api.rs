@@ -15,6 +15,7 @@ use crate::diagnostics::Diagnostic;
 use crate::names::HostPattern;
 use crate::snapshot::clusters::ClusterMap;
 use crate::snapshot::hosts::{Action, BackendProtocol, Host, Route};
+use crate::supervisor::messages::GenerationStatus;
 use crate::telemetry::worker_stats::WorkerStats;
 
 /// `/api/v1/certificates`.
@@ -59,6 +60,8 @@ pub fn status(state: &AdminState, now: i64) -> String {
         uptime_seconds: i64,
         pending_restart: &'a [PendingRestart],
         last_restart_error: Option<&'a str>,
+        supervisor: u32,
+        generations: &'a [GenerationStatus],
         settings: &'a SettingsStatus,
         sources: &'a [SourceStatus],
         hosts: usize,
@@ -91,6 +94,8 @@ pub fn status(state: &AdminState, now: i64) -> String {
         uptime_seconds: now.saturating_sub(view.started).max(0),
         pending_restart: &view.pending_restart,
         last_restart_error: view.last_restart_error.as_deref(),
+        supervisor: view.supervisor,
+        generations: &view.generations,
         settings: &view.settings,
         sources: &view.sources,
         hosts: snapshot.hosts.patterns().count(),

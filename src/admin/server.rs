@@ -72,6 +72,10 @@ struct Admin {
 
 impl Admin {
     async fn connection(self: Arc<Self>, stream: TcpStream) {
+        let mut view = self.state.view.clone();
+        let draining = async move {
+            let _ = view.wait_for(|view| view.draining).await;
+        };
         let service = service_fn(move |request| {
             let admin = self.clone();
             async move { Ok::<_, Infallible>(admin.answer(&request).await) }
@@ -86,6 +90,8 @@ impl Admin {
         tokio::select! {
             _ = connection.as_mut() => return,
             () = sleep(LIFETIME) => connection.as_mut().graceful_shutdown(),
+            // What is asked next is for the worker generation that comes after this one.
+            () = draining => connection.as_mut().graceful_shutdown(),
         }
         let _ = timeout(GRACE, connection).await;
     }

@@ -10,6 +10,7 @@ use serde::Serialize;
 use crate::diagnostics::{Diagnostic, Severity};
 use crate::names::object::ObjectName;
 use crate::settings::{Change, Class};
+use crate::supervisor::messages::GenerationStatus;
 
 /// The state of the control plane at one moment.
 #[derive(Clone, Debug, Default)]
@@ -29,6 +30,10 @@ pub struct View {
     pub pending_restart: Vec<PendingRestart>,
     /// Why the last new worker generation was given up.
     pub last_restart_error: Option<String>,
+    /// Process id of the supervisor; 0 until it has said so.
+    pub supervisor: u32,
+    /// All worker generations, this one among them, oldest first.
+    pub generations: Arc<[GenerationStatus]>,
     /// All findings, the worst first.
     pub diagnostics: Arc<[Diagnostic]>,
     pub sources: Vec<SourceStatus>,

@@ -7,6 +7,8 @@ pub mod check;
 pub mod demo;
 pub mod diff;
 pub mod policy;
+pub mod restart;
 pub mod serve;
 pub mod status;
 pub mod table;
+pub mod worker;

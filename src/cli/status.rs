@@ -53,6 +53,21 @@ fn report(status: &Value, colours: bool) -> String {
     }
     section(workers.render(colours));
 
+    // One that serves is what the rest is about already.
+    if list(status, "generations").len() > 1 {
+        let mut generations = Table::new(["GENERATION", "PID", "STATE", "CONNECTIONS", "WAITING FOR"]);
+        for generation in list(status, "generations") {
+            let connections = generation["connections"].as_u64().map_or(String::new(), |n| n.to_string());
+            generations.add([
+                number(generation, "generation").to_string().into(),
+                number(generation, "pid").to_string().into(),
+                string(generation, "state").into(),
+                connections.into(),
+                string(generation, "waiting_for").into(),
+            ]);
+        }
+        section(generations.render(colours));
+    }
     if !list(status, "pending_restart").is_empty() {
         let mut pending = Table::new(["PENDING RESTART", "REASON"]);
         for change in list(status, "pending_restart") {

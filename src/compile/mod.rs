@@ -15,10 +15,10 @@ pub mod policies;
 mod rechecks;
 pub mod report;
 pub mod staples;
-mod trust;
-mod workloads;
 #[cfg(test)]
 mod tests;
+mod trust;
+mod workloads;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

@@ -6,9 +6,9 @@ mod incremental;
 mod objects;
 mod properties;
 mod routes;
+mod staples;
 #[path = "tests/workloads.rs"]
 mod workload_tests;
-mod staples;
 
 use std::sync::Arc;
 

@@ -42,7 +42,8 @@ pub(super) fn compile_trust(
     match MeshTrust::new(pem, trust_domains) {
         Ok(trust) => (Some(Arc::new(trust)), Vec::new()),
         Err(error) => {
-            let found = finding("InvalidTrustBundle", format!("the root certificates cannot be used: {error}"));
+            let found =
+                finding("InvalidTrustBundle", format!("the root certificates cannot be used: {error}"));
             (previous, found)
         }
     }

@@ -14,8 +14,8 @@ use crate::settings::Settings;
 use crate::snapshot::SharedMap;
 use crate::snapshot::policies::WorkloadPolicies;
 use crate::snapshot::workloads::{Workload, Workloads};
-use crate::store::objects::{AuthorizationPolicy, Kind, ObjectName, PeerAuthentication, Pod};
 use crate::store::Store;
+use crate::store::objects::{AuthorizationPolicy, Kind, ObjectName, PeerAuthentication, Pod};
 use crate::tls::spiffe::SpiffeId;
 
 /// The compiled policies, and what workloads share of them. Copies share structure.
@@ -43,8 +43,7 @@ impl Table {
     pub fn recompile(&mut self, store: &Store, settings: &Settings) -> Vec<Diagnostic> {
         let mesh = mesh_of(settings);
         let peer: Vec<PeerAuthentication> = store.peer_authentications().in_force().cloned().collect();
-        let policies: Vec<AuthorizationPolicy> =
-            store.authorization_policies().in_force().cloned().collect();
+        let policies: Vec<AuthorizationPolicy> = store.authorization_policies().in_force().cloned().collect();
         let compiled = compile_policies(&mesh, &peer, &policies);
         let mut found = compiled.diagnostics.clone();
         found.extend(outdated(Kind::PeerAuthentication, store.peer_authentications().outdated()));
@@ -136,8 +135,7 @@ fn same(before: &[Workload], after: &[Workload]) -> bool {
 
 fn outdated<'a>(kind: Kind, names: impl Iterator<Item = &'a ObjectName>) -> Vec<Diagnostic> {
     let message = "the last version that could be read stays in force until this one is repaired";
-    let finding = |name| {
-        Diagnostic::new(Severity::Warning, ObjectRef::new(kind, name), "", "LastGoodStays", message)
-    };
+    let finding =
+        |name| Diagnostic::new(Severity::Warning, ObjectRef::new(kind, name), "", "LastGoodStays", message);
     names.map(finding).collect()
 }

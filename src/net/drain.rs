@@ -2,10 +2,32 @@
 //! new. Asking costs a connection one flag read; being told costs it a waker in a table.
 
 use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
+use serde::{Deserialize, Serialize};
 use slab::Slab;
+
+/// The listening sockets that nobody takes connections from any more after a drain, by their local addresses.
+/// What is queued on them has to be taken before they are closed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Closing {
+    All,
+    /// Another process goes on with these.
+    AllBut(Vec<SocketAddr>),
+}
+
+impl Closing {
+    /// Whether sockets of `address` are among them.
+    pub fn includes(&self, address: SocketAddr) -> bool {
+        match self {
+            Self::All => true,
+            Self::AllBut(addresses) => !addresses.contains(&address),
+        }
+    }
+}
 
 /// One for each worker. Clones are the same.
 #[derive(Clone, Default)]

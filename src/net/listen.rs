@@ -1,5 +1,8 @@
 //! Listening sockets: for each worker its own, of one `SO_REUSEPORT` group, so that the kernel spreads
 //! connections and workers share no accept queue.
+//!
+//! The supervisor opens them and its worker generations take connections from them. No socket of a group may be
+//! closed while clients come: what the kernel has queued on it would be reset.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -16,15 +19,32 @@ const BACKLOG: i32 = 4096;
 pub fn listen(mut address: SocketAddr, count: usize) -> io::Result<Vec<TcpListener>> {
     // With SO_REUSEPORT two gateways of one user would silently share a port; without it the second one fails.
     if address.port() != 0 {
-        drop(open(address, false)?);
+        start(&open(address, false)?)?;
     }
     let mut sockets = Vec::with_capacity(count);
     for _ in 0..count {
         let socket = open(address, true)?;
+        start(&socket)?;
         address.set_port(socket.local_addr()?.port());
         sockets.push(socket);
     }
     Ok(sockets)
+}
+
+/// Opens `count` sockets next to others of ours on the same port. They get no connections before [`start`].
+///
+/// # Errors
+/// The address is in use by another process, or not ours to bind.
+pub fn reserve(address: SocketAddr, count: usize) -> io::Result<Vec<TcpListener>> {
+    (0..count).map(|_| open(address, true)).collect()
+}
+
+/// Lets connections come in by `socket`; nothing changes where they do already.
+///
+/// # Errors
+/// Somebody else listens on the address.
+pub fn start(socket: &TcpListener) -> io::Result<()> {
+    Ok(rustix::net::listen(socket, BACKLOG)?)
 }
 
 fn open(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
@@ -48,7 +68,6 @@ fn bind(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
     // Accepted sockets inherit it on Linux, which saves a system call for each connection.
     socket.set_tcp_nodelay(true)?;
     socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
     Ok(socket.into())
 }
 
@@ -59,6 +78,8 @@ fn is_no_ipv6(error: &io::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpStream;
+
     use super::*;
 
     #[test]
@@ -67,5 +88,29 @@ mod tests {
         let address = sockets[0].local_addr().unwrap();
         assert!(sockets.iter().all(|s| s.local_addr().unwrap() == address));
         assert_eq!(listen(address, 1).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+    }
+
+    /// How many connections wait on each socket, out of `count` that came in.
+    fn spread(sockets: &[TcpListener], count: usize) -> Vec<usize> {
+        let address = sockets[0].local_addr().unwrap();
+        let clients: Vec<_> = (0..count).map(|_| TcpStream::connect(address).unwrap()).collect();
+        let waiting = sockets.iter().map(|socket| {
+            socket.set_nonblocking(true).unwrap();
+            std::iter::from_fn(|| socket.accept().ok()).count()
+        });
+        let waiting = waiting.collect();
+        drop(clients);
+        waiting
+    }
+
+    #[test]
+    fn a_reserved_socket_takes_no_connection_before_it_is_started() {
+        let mut sockets = listen((Ipv4Addr::LOCALHOST, 0).into(), 1).unwrap();
+        sockets.extend(reserve(sockets[0].local_addr().unwrap(), 1).unwrap());
+        assert_eq!(spread(&sockets, 64), [64, 0]);
+        start(&sockets[1]).unwrap();
+        let spread = spread(&sockets, 64);
+        assert_eq!(spread.iter().sum::<usize>(), 64);
+        assert!(spread[1] > 0, "{spread:?}");
     }
 }

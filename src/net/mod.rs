@@ -2,6 +2,7 @@
 
 pub mod drain;
 pub mod handshakes;
+pub mod inherit;
 pub mod listen;
 pub mod proxy_protocol;
 pub mod relay;

@@ -24,7 +24,9 @@ pub fn set(headers: &mut HeaderMap, mode: ForwardClientCert, client: Option<&Mes
     };
     headers.remove(X_FORWARDED_CLIENT_CERT);
     let value = match (kept, own) {
-        (Some(kept), Some(own)) => HeaderValue::from_bytes(&[kept.as_bytes(), b",", own.as_bytes()].concat()).ok(),
+        (Some(kept), Some(own)) => {
+            HeaderValue::from_bytes(&[kept.as_bytes(), b",", own.as_bytes()].concat()).ok()
+        }
         (kept, own) => kept.or(own),
     };
     if let Some(value) = value {
@@ -54,7 +56,12 @@ mod tests {
         MeshClient::new(id, certificate.der().clone())
     }
 
-    fn sent_on(lines: &[&str], mode: ForwardClientCert, client: Option<&MeshClient>, trusted: bool) -> Vec<String> {
+    fn sent_on(
+        lines: &[&str],
+        mode: ForwardClientCert,
+        client: Option<&MeshClient>,
+        trusted: bool,
+    ) -> Vec<String> {
         let mut headers = HeaderMap::new();
         for line in lines {
             headers.append(X_FORWARDED_CLIENT_CERT, HeaderValue::from_str(line).unwrap());

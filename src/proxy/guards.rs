@@ -14,9 +14,9 @@ use std::task::{Context, Poll, Waker};
 
 use slab::Slab;
 
+use crate::names::object::ObjectName;
 use crate::snapshot::Snapshot;
 use crate::snapshot::policies::{Connection, Reason};
-use crate::names::object::ObjectName;
 use crate::telemetry::policy_stats::{Decided, PolicyStats};
 use crate::tls::spiffe::SpiffeId;
 

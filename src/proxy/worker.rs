@@ -12,7 +12,7 @@ use std::time::Duration;
 use http::HeaderValue;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio::task::spawn_local;
+use tokio::task::{JoinHandle, spawn_local};
 
 use super::deadlines::{Deadlines, TICK};
 use super::guards::Guards;
@@ -22,7 +22,7 @@ use super::http2;
 use super::pipeline::Client;
 use super::upstream::Upstream;
 use super::upstream::pool::PoolLimits;
-use crate::net::drain::Drain;
+use crate::net::drain::{Closing, Drain};
 use crate::net::handshakes::Handshakes;
 use crate::net::proxy_protocol::{Proxied, read_header};
 use crate::net::stream::Stream;
@@ -49,8 +49,8 @@ pub struct WorkerParts {
     pub stats: Arc<WorkerStats>,
     pub access_log: AccessLog,
     pub upstream_tls: ClientTls,
-    /// Becomes true when the worker should drain and end.
-    pub stop: watch::Receiver<bool>,
+    /// Says when the worker should drain and end, and which of its sockets are closed then.
+    pub stop: watch::Receiver<Option<Closing>>,
 }
 
 /// One worker, as its connections see it.
@@ -111,27 +111,58 @@ async fn serve(parts: WorkerParts) -> io::Result<()> {
     spawn_local(async move { deadlines.run().await });
     spawn_local(tick(worker.clone()));
     let mut accepting = Vec::new();
-    for (listeners, entrance) in [
-        (http, Entrance::Http),
-        (https, Entrance::Tls(TlsPort::Https)),
-        (mesh, Entrance::Tls(TlsPort::Mesh)),
-    ] {
+    for (listeners, entrance) in
+        [(http, Entrance::Http), (https, Entrance::Tls(TlsPort::Https)), (mesh, Entrance::Tls(TlsPort::Mesh))]
+    {
         for listener in listeners {
-            let listener = TcpListener::from_std(listener)?;
-            accepting.push(spawn_local(accept_all(worker.clone(), listener, entrance)));
+            let listener = Rc::new(TcpListener::from_std(listener)?);
+            let task = spawn_local(accept_all(worker.clone(), listener.clone(), entrance));
+            accepting.push(Accepting { task, listener, entrance });
         }
     }
     // The sender is gone only when the process is ending.
-    let _ = stop.wait_for(|stop| *stop).await;
-    drain(&worker, accepting).await;
+    let closing = match stop.wait_for(Option::is_some).await {
+        Ok(stop) => stop.clone().unwrap_or(Closing::All),
+        Err(_) => Closing::All,
+    };
+    for accepting in accepting {
+        accepting.stop(&worker, &closing).await;
+    }
+    drain(&worker).await;
     Ok(())
 }
 
-/// Takes no new connections, lets the open ones finish, gives up at the deadline.
-async fn drain(worker: &Rc<Worker>, accepting: Vec<tokio::task::JoinHandle<()>>) {
-    for task in accepting {
-        task.abort();
+/// A listening socket and who takes connections from it.
+struct Accepting {
+    task: JoinHandle<()>,
+    listener: Rc<TcpListener>,
+    entrance: Entrance,
+}
+
+impl Accepting {
+    /// Takes no more connections. A socket that another process goes on with keeps what is queued; from one that is
+    /// closed it is taken, because the kernel would reset it.
+    async fn stop(self, worker: &Rc<Worker>, closing: &Closing) {
+        self.task.abort();
+        // An aborted task is no failure; after this the listener is ours alone.
+        let _ = self.task.await;
+        let Some(listener) = Rc::into_inner(self.listener) else { return };
+        // Asked of the kernel and not of the runtime, which knows what was queued when it last looked.
+        let Ok(listener) = listener.into_std() else { return };
+        if !listener.local_addr().is_ok_and(|address| closing.includes(address)) {
+            return;
+        }
+        while let Ok((stream, peer)) = listener.accept() {
+            let stream = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
+            if let Ok(stream) = stream {
+                take(worker, stream, peer, self.entrance);
+            }
+        }
     }
+}
+
+/// Lets the open connections finish, gives up at the deadline.
+async fn drain(worker: &Rc<Worker>) {
     worker.drain.start();
     let limit = worker.derived().settings.worker_shutdown_timeout;
     let begun = worker.deadlines.now();
@@ -159,18 +190,14 @@ async fn tick(worker: Rc<Worker>) {
     }
 }
 
-async fn accept_all(worker: Rc<Worker>, listener: TcpListener, entrance: Entrance) {
+async fn accept_all(worker: Rc<Worker>, listener: Rc<TcpListener>, entrance: Entrance) {
     loop {
         // More than this wait in the kernel's queue, where they cost nothing.
         while worker.stats.connections.get() >= worker.derived().settings.max_connections as u64 {
             tokio::time::sleep(TICK).await;
         }
         match listener.accept().await {
-            Ok((stream, peer)) => {
-                worker.stats.accepted.add_one();
-                let open = OpenConnection::enter(&worker.stats);
-                spawn_local(client(worker.clone(), stream, peer, entrance, open));
-            }
+            Ok((stream, peer)) => take(&worker, stream, peer, entrance),
             Err(error) if is_of_one_connection(&error) => {}
             Err(error) => {
                 tracing::warn!(%error, "no connection can be accepted, trying again");
@@ -178,6 +205,13 @@ async fn accept_all(worker: Rc<Worker>, listener: TcpListener, entrance: Entranc
             }
         }
     }
+}
+
+/// Begins to serve a connection.
+fn take(worker: &Rc<Worker>, stream: TcpStream, peer: SocketAddr, entrance: Entrance) {
+    worker.stats.accepted.add_one();
+    let open = OpenConnection::enter(&worker.stats);
+    spawn_local(client(worker.clone(), stream, peer, entrance, open));
 }
 
 /// The client was gone before its connection was accepted.

@@ -9,11 +9,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use serde::{Serialize, Serializer};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::choices::{ForwardClientCert, LogFormat, LogLevel, RestartMode, Source, TlsVersion};
 use super::field::{Change, Class, Field, Unit, kebab_case};
-use super::value::Value;
+use super::value::{Raw, Value};
 use crate::names::object::ObjectName;
 
 macro_rules! settings {
@@ -84,6 +85,20 @@ macro_rules! settings {
 impl Serialize for Settings {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(FIELDS.iter().map(|field| (field.key, (field.get)(self))))
+    }
+}
+
+/// From what [`Serialize`] wrote, here or in another version: settings that are not known are passed over, and
+/// those that are not there have their default.
+impl<'de> Deserialize<'de> for Settings {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut settings = Self::default();
+        for (key, raw) in BTreeMap::<String, Raw>::deserialize(deserializer)? {
+            if let Some(field) = field(&key) {
+                (field.set)(&mut settings, &raw).map_err(|e| D::Error::custom(format!("{key}: {e}")))?;
+            }
+        }
+        Ok(settings)
     }
 }
 

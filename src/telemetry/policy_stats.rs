@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use crate::snapshot::policies::Reason;
 use crate::names::object::ObjectName;
+use crate::snapshot::policies::Reason;
 
 /// What was decided, and by what.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -19,8 +19,8 @@ use super::keys::ClientKeys;
 use super::mesh::MeshClient;
 use super::policy::TlsPolicy;
 use crate::names::{HostName, canonical_host};
-use crate::snapshot::{Snapshot, TlsPort};
 use crate::snapshot::certificates::Certificate;
+use crate::snapshot::{Snapshot, TlsPort};
 
 /// An encrypted connection from a client.
 pub type TlsStream = tokio_rustls::server::TlsStream<TcpStream>;

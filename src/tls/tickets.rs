@@ -10,6 +10,8 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use aws_lc_rs::rand;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use rustls::server::ProducesTickets;
 use zeroize::Zeroizing;
 
@@ -31,6 +33,8 @@ pub struct Tickets {
 struct TicketKey {
     name: [u8; NAME_LEN],
     aead: LessSafeKey,
+    /// For the successor of this process.
+    secret: Zeroizing<[u8; KEY_LEN]>,
 }
 
 /// No random bytes could be had.
@@ -60,6 +64,31 @@ impl Tickets {
         let old = self.keys.load();
         self.keys.store(Arc::new(std::iter::once(fresh).chain(old.iter().take(KEPT - 1).cloned()).collect()));
         Ok(())
+    }
+}
+
+/// For the worker generation that comes after this one, so that clients can go on resuming.
+impl Tickets {
+    /// All keys, newest first, in base64. Whoever has them can read sessions: for the supervisor alone.
+    pub fn keys_for_successor(&self) -> String {
+        let keys = self.keys.load();
+        let mut bytes = Zeroizing::new(Vec::with_capacity(keys.len() * (NAME_LEN + KEY_LEN)));
+        for key in keys.iter() {
+            bytes.extend_from_slice(&key.name);
+            bytes.extend_from_slice(&*key.secret);
+        }
+        BASE64.encode(&*bytes)
+    }
+
+    /// Goes on with the keys of the generation before, as [`keys_for_successor`](Self::keys_for_successor) wrote
+    /// them. What cannot be read is left out: its tickets cost a full handshake each.
+    pub fn take_over(&self, keys: &str) {
+        let bytes = Zeroizing::new(BASE64.decode(keys).unwrap_or_default());
+        let keys = bytes.chunks_exact(NAME_LEN + KEY_LEN).take(KEPT).filter_map(TicketKey::read);
+        let keys: Vec<_> = keys.map(Arc::new).collect();
+        if !keys.is_empty() {
+            self.keys.store(Arc::new(keys));
+        }
     }
 }
 
@@ -97,8 +126,17 @@ impl TicketKey {
         rand::fill(&mut name).map_err(|_| NoRandom)?;
         let mut secret = Zeroizing::new([0; KEY_LEN]);
         rand::fill(&mut *secret).map_err(|_| NoRandom)?;
-        let key = UnboundKey::new(&AES_256_GCM, &*secret).map_err(|_| NoRandom)?;
-        Ok(Self { name, aead: LessSafeKey::new(key) })
+        Self::new(name, secret).ok_or(NoRandom)
+    }
+
+    fn new(name: [u8; NAME_LEN], secret: Zeroizing<[u8; KEY_LEN]>) -> Option<Self> {
+        let key = UnboundKey::new(&AES_256_GCM, &*secret).ok()?;
+        Some(Self { name, aead: LessSafeKey::new(key), secret })
+    }
+
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let (name, rest) = bytes.split_first_chunk()?;
+        Self::new(*name, Zeroizing::new(*rest.first_chunk()?))
     }
 
     /// `name ‖ nonce ‖ ciphertext ‖ tag`, the name authenticated with it.
@@ -146,6 +184,32 @@ mod tests {
             tickets.rotate().unwrap();
         }
         assert_eq!(tickets.decrypt(&ticket), None);
+    }
+
+    #[test]
+    fn the_next_generation_resumes_what_this_one_began() {
+        let tickets = Tickets::new(Duration::from_secs(600)).unwrap();
+        let old = tickets.encrypt(b"old").unwrap();
+        tickets.rotate().unwrap();
+        let new = tickets.encrypt(b"new").unwrap();
+
+        let successor = Tickets::new(Duration::from_secs(600)).unwrap();
+        successor.take_over(&tickets.keys_for_successor());
+        assert_eq!(successor.decrypt(&old).as_deref(), Some(&b"old"[..]));
+        assert_eq!(successor.decrypt(&new).as_deref(), Some(&b"new"[..]));
+        // And the other way round, for a client that meets the old one once more.
+        let ticket = successor.encrypt(b"back").unwrap();
+        assert_eq!(tickets.decrypt(&ticket).as_deref(), Some(&b"back"[..]));
+    }
+
+    #[test]
+    fn keys_that_cannot_be_read_leave_those_there_are() {
+        let tickets = Tickets::new(Duration::from_secs(600)).unwrap();
+        let ticket = tickets.encrypt(b"session").unwrap();
+        for keys in ["", "?", "c2hvcnQ="] {
+            tickets.take_over(keys);
+            assert_eq!(tickets.decrypt(&ticket).as_deref(), Some(&b"session"[..]), "{keys:?}");
+        }
     }
 
     #[test]

@@ -20,6 +20,7 @@ mod ocsp;
 mod policy;
 mod proxy_protocol;
 mod responses;
+mod restart;
 mod rotation;
 mod routing;
 mod site;

@@ -1,8 +1,8 @@
 use std::future::poll_fn;
 
 use super::*;
-use crate::compile::policies::{Mesh, compile_policies};
 use crate::compile::Compiled;
+use crate::compile::policies::{Mesh, compile_policies};
 use crate::settings::Settings;
 use crate::snapshot::workloads::Workload;
 use crate::store::objects::PeerAuthentication;
@@ -22,7 +22,11 @@ fn snapshot(generation: u64, strict: bool) -> Snapshot {
     });
     let strict_policy = PeerAuthentication::decode(&object, NAMESPACE, &mut Vec::new()).unwrap();
     for (address, strict) in [("10.0.0.1", strict), ("10.0.0.2", false)] {
-        let policies = compile_policies(&Mesh::default(), if strict { std::slice::from_ref(&strict_policy) } else { &[] }, &[]);
+        let policies = compile_policies(
+            &Mesh::default(),
+            if strict { std::slice::from_ref(&strict_policy) } else { &[] },
+            &[],
+        );
         let policies = Arc::new(policies.workload(NAMESPACE, &Default::default()));
         let workload = Workload { pod: None, principal: None, policies };
         snapshot.workloads.by_address.insert(address.parse().unwrap(), [workload].into());
@@ -45,8 +49,7 @@ async fn is_denied(guard: &Guard) -> bool {
 #[tokio::test]
 async fn a_change_ends_only_what_is_denied_now() {
     let guards = Guards::default();
-    let (first, twin, other) =
-        (guards.register(plain()), guards.register(plain()), guards.register(plain()));
+    let (first, twin, other) = (guards.register(plain()), guards.register(plain()), guards.register(plain()));
     let authenticated = guards.register(Peer {
         principal: Some(SpiffeId::parse("spiffe://cluster.local/ns/app/sa/web").unwrap()),
         ..plain()

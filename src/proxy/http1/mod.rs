@@ -37,6 +37,9 @@ const LINGER: Duration = Duration::from_secs(2);
 /// A client that sends ahead is not read further than this while its request is being served.
 const READ_AHEAD: usize = 16 * 1024;
 
+/// When the worker goes away: how long an idle connection may still bring a request. Its answer is the last.
+const LAST_REQUEST: Duration = Duration::from_secs(2);
+
 /// How long clients may take, and how much they may send, as the settings say at the time of each request.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
@@ -129,6 +132,7 @@ async fn next_head(
     drain: &mut DrainWatch,
 ) -> Result<Option<Head>, HeadError> {
     let mut scanned = 0;
+    let mut leaving = false;
     let mut started = connection.with_input(|input| !input.is_empty());
     deadline.reset(if started || first { limits.header_timeout } else { limits.keep_alive });
     loop {
@@ -138,8 +142,13 @@ async fn next_head(
         let read = poll_fn(|cx| match connection.poll_read_head(cx) {
             Poll::Ready(read) => Poll::Ready(Some(read)),
             Poll::Pending if deadline.poll_passed(cx).is_ready() => Poll::Ready(None),
-            // One that is in the middle of a head is let finish.
-            Poll::Pending if !started && drain.poll_started(cx).is_ready() => Poll::Ready(None),
+            // Closed at once, the connection could meet a request that is on its way and would be lost. A client
+            // that has just connected is waited for as ever, one that keeps a connection for a moment.
+            Poll::Pending if !started && !first && !leaving && drain.poll_started(cx).is_ready() => {
+                leaving = true;
+                deadline.reset(limits.keep_alive.min(LAST_REQUEST));
+                deadline.poll_passed(cx).map(|()| None)
+            }
             Poll::Pending => Poll::Pending,
         });
         match read.await {

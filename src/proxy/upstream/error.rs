@@ -208,11 +208,9 @@ impl Reason {
 
     pub fn fault(self) -> Fault {
         match self {
-            Self::ClientBody
-            | Self::ClientHost
-            | Self::Method
-            | Self::Denied(_)
-            | Self::PolicyChanged => Fault::Client,
+            Self::ClientBody | Self::ClientHost | Self::Method | Self::Denied(_) | Self::PolicyChanged => {
+                Fault::Client
+            }
             _ => Fault::Upstream,
         }
     }

@@ -15,7 +15,11 @@ pub struct Pod {
 
 impl Pod {
     /// Reads the object behind `metadata`.
-    pub(super) fn decode(mut metadata: Metadata, object: &Field<'_>, findings: &mut Findings) -> Option<Self> {
+    pub(super) fn decode(
+        mut metadata: Metadata,
+        object: &Field<'_>,
+        findings: &mut Findings,
+    ) -> Option<Self> {
         // Nobody asks for them, and in a cluster there are many.
         metadata.annotations.clear();
         let mut addresses = Vec::new();

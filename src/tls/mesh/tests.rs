@@ -34,10 +34,7 @@ fn exactly_one_identity_of_our_trust_domain_is_accepted() {
     }
     for (uris, reason) in [
         (&[][..], "has 0 URI names"),
-        (
-            &["spiffe://partner.example/ns/a/sa/b", "spiffe://cluster.local/ns/app/sa/web"],
-            "has 2 URI names",
-        ),
+        (&["spiffe://partner.example/ns/a/sa/b", "spiffe://cluster.local/ns/app/sa/web"], "has 2 URI names"),
         (&["spiffe://cluster.local/ns/app/sa/web", "https://a.test"], "has 2 URI names"),
         (&["spiffe://partner.example/ns/app/sa/web"], "trust domain partner.example"),
         (&["https://cluster.local/ns/app/sa/web"], "does not begin with 'spiffe://'"),

@@ -161,11 +161,8 @@ fn upgrade(exchange: Exchange, head: ResponseHead, asked: bool) -> Result<Respon
         return Err(Reason::InvalidResponse("101 before the end of the request").into());
     }
     let Connection { stream, input, .. } = *exchange.connection;
-    let mut response = Response::new(Body::Upgraded(Box::new(Upgraded {
-            stream,
-            leftover: input.freeze(),
-            guard: None,
-        })));
+    let mut response =
+        Response::new(Body::Upgraded(Box::new(Upgraded { stream, leftover: input.freeze(), guard: None })));
     *response.status_mut() = head.status;
     *response.headers_mut() = head.headers;
     Ok(response)

@@ -1,0 +1,38 @@
+//! `portcullis worker`: one worker generation. `serve` starts it; by hand it is of no use.
+
+use std::process::ExitCode;
+use std::rc::Rc;
+
+use crate::app;
+use crate::settings::Settings;
+use crate::settings::flags::ServeArgs;
+use crate::settings::load::Loaded;
+use crate::supervisor::link::Link;
+use crate::supervisor::messages::{FromGeneration, Start};
+use crate::telemetry::logging::Logging;
+
+/// Runs until the supervisor tells it to end.
+///
+/// # Errors
+/// Settings that cannot be used, or a gateway that could not start. The supervisor is told as well.
+pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
+    // Started from an open file, the process has the name of its number.
+    let _ = rustix::thread::set_name(c"portcullis");
+    let (link, start) = Link::connect()?;
+    let link = Rc::new(link);
+    serve(args, &link, &start).inspect_err(|error| {
+        link.tell(&FromGeneration::Failed { reason: format!("{error:#}") });
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn serve(args: ServeArgs, link: &Rc<Link>, start: &Start) -> anyhow::Result<()> {
+    let inputs = args.inputs(std::env::vars_os());
+    let loaded = match &start.settings {
+        // In place of one that crashed, and just like it. Edits since then are met as a running gateway does.
+        Some(settings) => Loaded { settings: Settings::clone(settings), notices: Vec::new() },
+        None => inputs.load()?,
+    };
+    let logging = Logging::start(&loaded.settings)?;
+    app::serve(inputs, loaded, logging, link.clone(), start)
+}
