@@ -299,9 +299,8 @@ impl Compiled {
         let policy = trust.clone().map(|trust| TlsPolicy::mesh(settings, trust));
         match policy.transpose() {
             Ok(policy) => self.snapshot.mesh = policy.map(Arc::new),
-            // Reported with the settings; the policy stays as it was.
-            Err(TlsPolicyError::Cipher(_) | TlsPolicyError::Group(_)) => {}
-            Err(TlsPolicyError::NoVersion | TlsPolicyError::NothingInCommon) => {}
+            // Reported with the settings, which the policy of the other ports is made of too.
+            Err(_) => {}
         }
         self.trust = trust;
         self.report.set(Subject::Trust, found);

@@ -7,8 +7,7 @@ mod objects;
 mod properties;
 mod routes;
 mod staples;
-#[path = "tests/workloads.rs"]
-mod workload_tests;
+mod workloads;
 
 use std::sync::Arc;
 

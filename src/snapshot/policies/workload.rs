@@ -104,11 +104,6 @@ impl WorkloadPolicies {
         self.deny.policies().iter().chain(self.allow.policies()).chain(tried)
     }
 
-    /// The policies that are only tried out, which there rarely are.
-    pub fn has_dry_run(&self) -> bool {
-        !self.dry_run.is_empty()
-    }
-
     /// Whether both come to the same.
     pub fn is_same(&self, other: &Self) -> bool {
         self.dangling == other.dangling && self.policies().eq(other.policies())
