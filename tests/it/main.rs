@@ -6,6 +6,7 @@ mod backends;
 mod ca;
 mod certificates;
 mod check;
+mod cluster;
 mod demo;
 mod diff;
 mod draining;
