@@ -6,6 +6,7 @@
 //! End: readiness goes first, then the workers drain. Signals are the supervisor's business.
 
 mod sockets;
+mod stapler;
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -16,6 +17,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
+use prometheus_client::registry::Registry;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
@@ -43,6 +45,7 @@ use crate::telemetry::worker_stats::WorkerStats;
 use crate::tls::client::ClientTls;
 use crate::tls::tickets::Tickets;
 use sockets::{Sockets, WorkerSockets};
+use stapler::Stapler;
 
 /// Batches of events that may wait for the control loop.
 const BATCHES: usize = 64;
@@ -152,6 +155,7 @@ struct Control {
     settings: Arc<Settings>,
     compiled: Compiled,
     tickets: Arc<Tickets>,
+    stapler: Stapler,
     shared: Shared,
     logging: Logging,
     /// What is wrong with files, by file.
@@ -185,6 +189,7 @@ impl Control {
         let (view, _) = watch::channel(Arc::new(View::default()));
         Ok(Self {
             store: Store::new(),
+            stapler: Stapler::new(&settings),
             settings,
             compiled,
             tickets,
@@ -216,6 +221,7 @@ impl Control {
             self.start_admin()?;
         }
         self.succession.tell_tickets(&self.tickets);
+        self.stapler.start(batches.clone());
         self.start_source(batches)?;
         let reloader = Reloader::new(inputs, loaded);
         tokio::task::spawn_local(async move { reloader.run(config_map, reloads).await });
@@ -296,11 +302,13 @@ impl Control {
     fn start_admin(&mut self) -> anyhow::Result<()> {
         let Some(listener) = self.admin.take() else { return Ok(()) };
         let listener = tokio::net::TcpListener::from_std(listener)?;
+        let mut registry = Registry::with_prefix("portcullis");
+        self.stapler.metrics().register(&mut registry);
         let state = AdminState {
             shared: self.shared.clone(),
             workers: self.workers.stats.clone(),
             access_logs: Some(self.workers.access_logs.clone()),
-            registry: None,
+            registry: Some(Arc::new(registry)),
             view: self.view.subscribe(),
         };
         self.admin_task = Some(tokio::task::spawn_local(admin::serve(listener, Arc::new(state))));
@@ -340,14 +348,11 @@ impl Control {
 
     /// Brings what workers serve up to date. Until every source has listed once, nothing is served at all.
     fn compile(&mut self) -> anyhow::Result<()> {
-        let (changes, now) = (self.store.take_changes(), now());
-        if !self.compiled.is_current(&changes, &self.settings, now) {
-            let first = self.compiled.snapshot.generation == 0;
-            self.compiled = compile(&self.store, &changes, &self.settings, &self.compiled, now);
-            if first {
-                // Numbers go on where the generation before has got to.
-                self.compiled.snapshot.generation += self.succession.snapshot;
-            }
+        self.compile_changes();
+        if self.synced && !self.succession.offered {
+            let staples = self.stapler.restore(self.compiled.wanted_staples());
+            staples.into_iter().for_each(|staple| self.store.apply(staple));
+            self.compile_changes();
         }
         if self.synced {
             if self.shared.load().generation != self.compiled.snapshot.generation {
@@ -370,6 +375,19 @@ impl Control {
         }
     }
 
+    fn compile_changes(&mut self) {
+        let (changes, now) = (self.store.take_changes(), now());
+        if !self.compiled.is_current(&changes, &self.settings, now) {
+            let first = self.compiled.snapshot.generation == 0;
+            self.compiled = compile(&self.store, &changes, &self.settings, &self.compiled, now);
+            if first {
+                // Numbers go on where the generation before has got to.
+                self.compiled.snapshot.generation += self.succession.snapshot;
+            }
+            self.stapler.follow(&self.compiled.staple_demand);
+        }
+    }
+
     fn reload(&mut self, reload: Reload) -> anyhow::Result<()> {
         match reload {
             Reload::Applied(Applied { settings, changes, pending, notices }) => {
@@ -386,6 +404,7 @@ impl Control {
                 self.succession.tell_settings(&settings);
                 self.succession.tell_pending(&pending, settings.restart);
                 self.tickets.set_lifetime(settings.ssl_session_timeout);
+                self.stapler.set(&settings);
                 self.settings = settings;
                 self.compile()
             }

@@ -3,6 +3,8 @@
 //! SNI, the Host header, routing and policy all go through [`canonical_host`], so that no two parts of the
 //! gateway can disagree about which host a request is for.
 
+pub mod object;
+
 use std::borrow::{Borrow, Cow};
 use std::fmt;
 use std::sync::Arc;

@@ -25,7 +25,7 @@ pub fn certificates(state: &AdminState) -> String {
     }
     let snapshot = state.shared.load();
     let all = served(&snapshot.certificates);
-    let certificates = all.iter().map(|served| CertificateJson::new(served, &snapshot.settings)).collect();
+    let certificates = all.iter().map(|served| CertificateJson::new(served, &snapshot)).collect();
     to_json(&Answer { certificates })
 }
 

@@ -7,10 +7,11 @@ use serde::Serialize;
 
 use super::api::rfc3339;
 use crate::names::HostPattern;
-use crate::settings::Settings;
+use crate::names::object::ObjectName;
+use crate::snapshot::Snapshot;
 use crate::snapshot::certificates::{Certificate, CertificateMap};
-use crate::store::objects::ObjectName;
 use crate::tls::keys::Algorithm;
+use crate::tls::ocsp::{OcspState, OcspStatus};
 
 /// A certificate with the names it is served for now.
 pub struct Served {
@@ -56,23 +57,40 @@ fn order(served: &Served) -> (&Option<ObjectName>, Algorithm, &[u8]) {
 /// What is known about the staple of a certificate.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub struct Ocsp {
-    pub state: &'static str,
+    pub state: OcspState,
+    /// When the responder knew the status to be correct.
     #[serde(serialize_with = "super::api::rfc3339_or_null")]
     pub this_update: Option<i64>,
+    /// When the staple ends.
     #[serde(serialize_with = "super::api::rfc3339_or_null")]
     pub next_update: Option<i64>,
-    pub last_error: Option<String>,
+    /// When the responder is asked next.
+    #[serde(serialize_with = "super::api::rfc3339_or_null")]
+    pub next_fetch: Option<i64>,
+    pub last_error: Option<Arc<str>>,
 }
 
-/// The state of a certificate's staple: `disabled` by settings, `no_responder` where the certificate names
-/// none, and `pending` for the others, as no answer is known.
-pub fn ocsp(certificate: &Certificate, settings: &Settings) -> Ocsp {
-    let state = match &certificate.pair.ocsp_responder {
-        _ if !settings.enable_ocsp => "disabled",
-        None => "no_responder",
-        Some(_) => "pending",
-    };
-    Ocsp { state, this_update: None, next_update: None, last_error: None }
+impl Ocsp {
+    /// Of a certificate in use. One of which nobody has heard yet is `pending`, unless nobody is asked.
+    pub fn of(certificate: &Certificate, snapshot: &Snapshot) -> Self {
+        let known = snapshot.certificates.stapling(&certificate.pair).map(|stapling| &stapling.status);
+        let state = match known {
+            _ if !snapshot.settings.enable_ocsp => OcspState::Disabled,
+            Some(status) => status.state,
+            None if certificate.pair.ocsp_responder.is_none() => OcspState::NoResponder,
+            None => OcspState::Pending,
+        };
+        let time = |pick: fn(&OcspStatus) -> Option<u64>| {
+            known.and_then(|status| pick(status)).and_then(|seconds| i64::try_from(seconds).ok())
+        };
+        Self {
+            state,
+            this_update: time(|status| status.this_update),
+            next_update: time(|status| status.next_update),
+            next_fetch: time(|status| status.next_fetch),
+            last_error: known.and_then(|status| status.last_error.clone()),
+        }
+    }
 }
 
 /// An algorithm in the words of the API.
@@ -106,7 +124,7 @@ pub struct CertificateJson<'a> {
 }
 
 impl<'a> CertificateJson<'a> {
-    pub fn new(served: &'a Served, settings: &Settings) -> Self {
+    pub fn new(served: &'a Served, snapshot: &Snapshot) -> Self {
         let Served { certificate, hosts, default } = served;
         let pair = &certificate.pair;
         Self {
@@ -119,7 +137,7 @@ impl<'a> CertificateJson<'a> {
             fingerprint: pair.fingerprint.iter().map(|byte| format!("{byte:02x}")).collect(),
             hosts,
             default: *default,
-            ocsp: ocsp(certificate, settings),
+            ocsp: Ocsp::of(certificate, snapshot),
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::diagnostics::{Diagnostic, ObjectRef, Severity};
 use crate::names::{HostName, HostPattern};
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
-use crate::snapshot::certificates::{Binding, Certificate, HostCertificates};
+use crate::snapshot::certificates::{Binding, Certificate, HostCertificates, Stapling};
 use crate::snapshot::clusters::{Cluster, ClusterKey, Endpoint};
 use crate::snapshot::hosts::{Action, BackendProtocol, Host, HttpsRedirect, Route, RoutePolicy};
 use crate::snapshot::paths::{PathMap, PathMatch};
@@ -28,6 +28,7 @@ use crate::telemetry::route_stats::{Observation, RouteStats};
 use crate::telemetry::worker_stats::WorkerStats;
 use crate::testing::certificates::{Authority, PemPair};
 use crate::tls::keys::Algorithm;
+use crate::tls::ocsp::{OcspState, OcspStatus};
 use crate::tls::tickets::Tickets;
 
 /// A small gateway without a data plane: what the admin port reads, made by hand.
@@ -59,6 +60,7 @@ impl Gateway {
     pub fn sample() -> Self {
         let mut gateway = Self::new(Settings::default());
         gateway.certificate("shop/tls", &["shop.example.com", "*.shop.example.com"], Algorithm::EcdsaP256);
+        gateway.staple("shop.example.com", 1_700_000_000);
         gateway.certificate("blog/tls", &["blog.example.com"], Algorithm::Rsa);
         let shop = gateway.route("shop.example.com", "/", "shop/web");
         gateway.route("shop.example.com", "/cart", "shop/cart");
@@ -100,6 +102,22 @@ impl Gateway {
                 HostPattern::Any => panic!("a certificate has names"),
             };
         }
+    }
+
+    /// Staples the certificate of `host` for an hour from `this_update`.
+    fn staple(&mut self, host: &str, this_update: u64) {
+        let certificates = &mut self.snapshot.certificates;
+        let pair = certificates.find(host).unwrap().iter().next().unwrap().certificate.pair.clone();
+        let status = OcspStatus {
+            state: OcspState::Good,
+            this_update: Some(this_update),
+            next_update: Some(this_update + 3600),
+            next_fetch: Some(this_update + 1800),
+            last_error: Some("timeout".into()),
+            ..OcspStatus::pending(pair.fingerprint)
+        };
+        let stapling = Stapling { status: Arc::new(status), stapled: None };
+        certificates.staples.insert(pair.digest, Arc::new(stapling));
     }
 
     /// Adds a route to a backend with one endpoint, and returns its counters.
@@ -294,8 +312,20 @@ async fn certificates_have_the_promised_shape() {
     assert_eq!(shop["names"], json!(["shop.example.com", "*.shop.example.com"]));
     assert_eq!(shop["hosts"], json!(["shop.example.com", "*.shop.example.com"]));
     assert_eq!((&shop["algorithm"], &rows[1]["algorithm"]), (&json!("ECDSA P-256"), &json!("RSA")));
-    let unknown = json!({ "state": "pending", "this_update": null, "next_update": null, "last_error": null });
-    assert_eq!(shop["ocsp"], unknown);
+    assert_eq!(
+        shop["ocsp"],
+        json!({
+            "state": "good", "this_update": "2023-11-14T22:13:20Z", "next_update": "2023-11-14T23:13:20Z",
+            "next_fetch": "2023-11-14T22:43:20Z", "last_error": "timeout",
+        })
+    );
+    assert_eq!(
+        rows[1]["ocsp"],
+        json!({
+            "state": "pending", "this_update": null, "next_update": null,
+            "next_fetch": null, "last_error": null,
+        })
+    );
     for key in ["not_before", "not_after"] {
         let time = shop[key].as_str().unwrap();
         time::OffsetDateTime::parse(time, &time::format_description::well_known::Rfc3339).unwrap();

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::diagnostics::{Diagnostic, Severity};
+use crate::names::object::ObjectName;
 use crate::settings::{Change, Class};
-use crate::store::objects::ObjectName;
 use crate::supervisor::messages::GenerationStatus;
 
 /// The state of the control plane at one moment.

@@ -17,6 +17,9 @@ use super::table::{Cell, Table, Tone, colours};
 pub struct CertsArgs {
     #[command(flatten)]
     pub admin: AdminArgs,
+    /// Show what is known about the OCSP staple of each certificate
+    #[arg(long)]
+    pub ocsp: bool,
 }
 
 /// What the table shows of a row of `/api/v1/certificates`. A field that is missing is shown as empty: the
@@ -38,13 +41,20 @@ struct Certificate {
 #[serde(default)]
 struct Ocsp {
     state: String,
+    this_update: Option<String>,
+    next_update: Option<String>,
+    next_fetch: Option<String>,
+    last_error: Option<String>,
 }
 
 impl CertsArgs {
     /// Prints the table to the standard output.
     pub fn run(&self) -> Result<ExitCode, AdminError> {
         let answer = self.admin.get("/api/v1/certificates")?;
-        self.admin.print(&answer, |answer| table(answer, now(), colours()))?;
+        self.admin.print(&answer, |answer| match self.ocsp {
+            true => staples(answer, colours()),
+            false => table(answer, now(), colours()),
+        })?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -55,13 +65,35 @@ fn now() -> OffsetDateTime {
 }
 
 fn table(answer: &Value, now: OffsetDateTime, colours: bool) -> String {
-    let rows = answer["certificates"].as_array().map_or(&[][..], Vec::as_slice);
     let mut table = Table::new(["NAMES", "SECRET", "SERIAL", "ALGORITHM", "EXPIRES", "OCSP", "HOSTS"]);
-    for row in rows {
-        let certificate: Certificate = serde_json::from_value(row.clone()).unwrap_or_default();
-        table.add(cells(&certificate, now));
-    }
+    certificates(answer).for_each(|certificate| table.add(cells(&certificate, now)));
     table.render(colours)
+}
+
+fn staples(answer: &Value, colours: bool) -> String {
+    let head = ["NAMES", "SECRET", "OCSP", "THIS UPDATE", "NEXT UPDATE", "NEXT FETCH", "LAST ERROR"];
+    let mut table = Table::new(head);
+    certificates(answer).for_each(|certificate| table.add(staple_cells(&certificate)));
+    table.render(colours)
+}
+
+fn certificates(answer: &Value) -> impl Iterator<Item = Certificate> {
+    let rows = answer["certificates"].as_array().map_or(&[][..], Vec::as_slice);
+    rows.iter().map(|row| serde_json::from_value(row.clone()).unwrap_or_default())
+}
+
+fn staple_cells(certificate: &Certificate) -> [Cell; 7] {
+    let Certificate { names, secret, ocsp, .. } = certificate;
+    let optional = |text: &Option<String>| Cell::from(text.as_deref().unwrap_or_default());
+    [
+        some_of(names).into(),
+        secret.as_deref().unwrap_or("(generated)").into(),
+        staple(&ocsp.state),
+        optional(&ocsp.this_update),
+        optional(&ocsp.next_update),
+        optional(&ocsp.next_fetch),
+        optional(&ocsp.last_error),
+    ]
 }
 
 fn cells(certificate: &Certificate, now: OffsetDateTime) -> [Cell; 7] {
@@ -117,7 +149,7 @@ fn staple(state: &str) -> Cell {
     let tone = match state {
         "good" => Tone::Good,
         "revoked" | "error" => Tone::Bad,
-        "pending" | "issuer_unknown" => Tone::Warning,
+        "pending" | "issuer_unknown" | "unknown" => Tone::Warning,
         _ => Tone::Faint,
     };
     Cell::new(state, tone)
@@ -148,6 +180,21 @@ mod tests {
         a.example, b.example +1  shop/tls     0123456789ab…  RSA          2026-12-03 (3d)       good          a.example
         old.example              (generated)                              2026-11-01 (expired)                \u{1b}[2J
                                  (generated)
+        ");
+    }
+
+    #[test]
+    fn staples_with_their_times_and_errors() {
+        let answer = json!({ "certificates": [
+            { "names": ["a.example"], "secret": "shop/tls",
+              "ocsp": { "state": "good", "this_update": "2026-11-29T12:00:00Z",
+                        "next_update": "2026-12-06T12:00:00Z", "next_fetch": "2026-12-03T00:17:42Z" } },
+            { "names": ["b.example"], "secret": "shop/other", "ocsp": { "state": "error", "last_error": "timeout" } },
+        ] });
+        insta::assert_snapshot!(staples(&answer, false), @r"
+        NAMES      SECRET      OCSP   THIS UPDATE           NEXT UPDATE           NEXT FETCH            LAST ERROR
+        a.example  shop/tls    good   2026-11-29T12:00:00Z  2026-12-06T12:00:00Z  2026-12-03T00:17:42Z
+        b.example  shop/other  error                                                                    timeout
         ");
     }
 }

@@ -8,6 +8,7 @@ mod claims;
 mod findings;
 #[cfg(test)]
 mod tests;
+mod waits;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use crate::store::objects::{Ingress, IngressTls, Kind, ObjectName};
 use crate::tls::keys::KeyPair;
 use claims::{Claim, Claimant, Resolver};
 pub use findings::{ingress_tls_findings, secret_findings};
+pub use waits::StapleWaits;
 
 /// What came out for one host.
 #[derive(Debug)]
@@ -45,7 +47,8 @@ pub struct DefaultOutcome {
 /// Among the Ingresses with a rule for the host, the oldest with a valid certificate wins; without any, the
 /// oldest with one that has expired or is not valid yet. PEM pairs come after all Ingresses. `classed` says
 /// whether an Ingress has a say at all, `grace` for how many seconds the certificate of a deleted Secret stays,
-/// and `previous` is the outcome of before, which the host falls back on.
+/// `waits` how long a new certificate waits for its first staple, and `previous` is the outcome of before, which the
+/// host falls back on.
 ///
 /// Rules without a host have no certificate but the default.
 pub fn compile_host_certificates(
@@ -54,12 +57,13 @@ pub fn compile_host_certificates(
     previous: Option<&Arc<HostCertificates>>,
     classed: &dyn Fn(&Ingress) -> bool,
     grace: i64,
+    waits: StapleWaits,
     now: i64,
 ) -> HostOutcome {
     if *host == HostPattern::Any {
         return HostOutcome { certificates: None, diagnostics: Vec::new(), recheck_at: None };
     }
-    let mut resolver = Resolver::new(store, Some(host), previous, Some(grace), now);
+    let mut resolver = Resolver::new(store, Some(host), previous, Some(grace), waits, now);
     let ingresses = store.ingresses_of_host(host).into_iter();
     let ingresses: Vec<_> = ingresses.filter(|i| !i.tls.is_empty() && classed(i)).collect();
     let offers: Vec<_> = ingresses.into_iter().map(|i| offer_of(i, host, &mut resolver)).collect();
@@ -90,9 +94,10 @@ pub fn compile_default_certificate(
     default: Option<&ObjectName>,
     generated: &Arc<KeyPair>,
     previous: Option<&Arc<HostCertificates>>,
+    waits: StapleWaits,
     now: i64,
 ) -> DefaultOutcome {
-    let mut resolver = Resolver::new(store, None, previous, None, now);
+    let mut resolver = Resolver::new(store, None, previous, None, waits, now);
     let claim = default.map(|secret| Claim { claimant: Claimant::Default, secret: secret.clone() });
     let mut bindings = claim.map(|claim| resolver.resolve(&claim)).unwrap_or_default().into_iter();
     let first = bindings.next().unwrap_or_else(|| resolver.generated(generated));

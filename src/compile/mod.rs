@@ -14,6 +14,7 @@ mod ingresses;
 pub mod policies;
 mod rechecks;
 pub mod report;
+pub mod staples;
 #[cfg(test)]
 mod tests;
 
@@ -24,7 +25,7 @@ use crate::diagnostics::{Diagnostic, ObjectRef, Severity};
 use crate::names::HostPattern;
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
-use crate::snapshot::certificates::CertificateMap;
+use crate::snapshot::certificates::{Certificate, CertificateMap};
 use crate::snapshot::clusters::{ClusterKey, ClusterMap};
 use crate::snapshot::hosts::HostMap;
 use crate::store::objects::{Ingress, Kind, ObjectName};
@@ -32,10 +33,12 @@ use crate::store::{Changes, Store};
 use crate::tls::keys::{GenerateError, KeyPair};
 use crate::tls::policy::{TlsPolicy, TlsPolicyError};
 use crate::tls::tickets::Tickets;
+use certificates::StapleWaits;
 use classes::Classes;
 use hosts::Hosts;
 use rechecks::Rechecks;
 use report::{Report, Subject};
+use staples::{Leaves, StapleChanges, StapleDemand};
 
 /// A snapshot, what there is to say about the objects it was made of, and when to look again. Copies share
 /// structure.
@@ -43,6 +46,9 @@ use report::{Report, Subject};
 pub struct Compiled {
     pub snapshot: Snapshot,
     pub report: Report,
+    /// Whom to ask for staples from now on.
+    pub staple_demand: StapleDemand,
+    leaves: Leaves,
     rechecks: Rechecks,
     tickets: Arc<Tickets>,
     /// The default certificate where no Secret gives one.
@@ -63,7 +69,8 @@ impl Compiled {
     /// for the occasion. Fails where the TLS settings ask for what the TLS library does not have.
     pub fn empty(settings: &Arc<Settings>, tickets: &Arc<Tickets>, now: i64) -> Result<Self, EmptyError> {
         let generated = Arc::new(KeyPair::generate_default()?);
-        let default = certificates::compile_default_certificate(&Store::new(), None, &generated, None, now);
+        let (store, waits) = (Store::new(), StapleWaits::of(settings));
+        let default = certificates::compile_default_certificate(&store, None, &generated, None, waits, now);
         let snapshot = Snapshot {
             generation: 0,
             settings: settings.clone(),
@@ -71,13 +78,21 @@ impl Compiled {
                 exact: Default::default(),
                 wildcard: Default::default(),
                 default: default.certificates,
+                staples: Default::default(),
             },
             hosts: HostMap::default(),
             clusters: ClusterMap::default(),
             tls: Arc::new(TlsPolicy::new(settings, tickets)?),
         };
-        let (report, rechecks) = (Report::default(), Rechecks::default());
-        Ok(Self { snapshot, report, rechecks, tickets: tickets.clone(), generated })
+        Ok(Self {
+            snapshot,
+            report: Report::default(),
+            staple_demand: StapleDemand::default(),
+            leaves: Leaves::default(),
+            rechecks: Rechecks::default(),
+            tickets: tickets.clone(),
+            generated,
+        })
     }
 
     /// Whether [`compile`] would change nothing: no object did, nor did the settings, and nothing is due at
@@ -94,6 +109,11 @@ impl Compiled {
     pub fn recheck_at(&self) -> Option<i64> {
         self.rechecks.next()
     }
+
+    /// Every certificate to keep a staple for, one for each leaf.
+    pub fn wanted_staples(&self) -> impl Iterator<Item = &Arc<Certificate>> {
+        self.leaves.wanted()
+    }
 }
 
 /// What `previous` becomes with `changes`, which are those of `store` since `previous` was compiled from it.
@@ -107,6 +127,7 @@ pub fn compile(
 ) -> Compiled {
     let scope = Scope::new(store, changes, settings, previous, now);
     let classes = Classes::new(store, settings);
+    let mut staples = StapleChanges::new(previous, changes.staples.iter().copied());
     let mut next = previous.clone();
     next.snapshot.generation += 1;
     next.set_settings(settings);
@@ -121,14 +142,15 @@ pub fn compile(
     let mut hosts = Hosts::new(store, &classes, settings);
     for pattern in &scope.hosts {
         next.compile_host(&mut hosts, pattern);
-        next.compile_host_certificates(store, &classes, pattern, now);
+        next.compile_host_certificates(store, &classes, pattern, &mut staples, now);
     }
     for name in &scope.secrets {
         next.compile_secret(store, name);
     }
     if scope.default_certificate {
-        next.compile_default_certificate(store, now);
+        next.compile_default_certificate(store, &mut staples, now);
     }
+    next.compile_staples(store, staples);
     next
 }
 
@@ -194,15 +216,25 @@ impl Compiled {
         store: &Store,
         classes: &Classes,
         pattern: &HostPattern,
+        staples: &mut StapleChanges,
         now: i64,
     ) {
         let grace = self.snapshot.settings.secret_grace_period.as_secs();
         let grace = i64::try_from(grace).unwrap_or(i64::MAX);
         let before = self.snapshot.certificates.get(pattern).cloned();
         let serves = |ingress: &Ingress| classes.serves(ingress);
-        let outcome =
-            certificates::compile_host_certificates(store, pattern, before.as_ref(), &serves, grace, now);
+        let waits = StapleWaits::of(&self.snapshot.settings);
+        let outcome = certificates::compile_host_certificates(
+            store,
+            pattern,
+            before.as_ref(),
+            &serves,
+            grace,
+            waits,
+            now,
+        );
         if !same(&before, &outcome.certificates) {
+            self.replace_leaves(staples, before.as_deref(), outcome.certificates.as_deref());
             self.snapshot.certificates.set(pattern, outcome.certificates);
         }
         let subject = Subject::Certificates(pattern.clone());
@@ -210,11 +242,21 @@ impl Compiled {
         self.rechecks.set(subject, outcome.recheck_at);
     }
 
-    fn compile_default_certificate(&mut self, store: &Store, now: i64) {
+    fn compile_default_certificate(&mut self, store: &Store, staples: &mut StapleChanges, now: i64) {
         let secret = self.snapshot.settings.default_ssl_certificate.as_ref();
-        let before = &self.snapshot.certificates.default;
-        let outcome =
-            certificates::compile_default_certificate(store, secret, &self.generated, Some(before), now);
+        let waits = StapleWaits::of(&self.snapshot.settings);
+        let before = self.snapshot.certificates.default.clone();
+        let outcome = certificates::compile_default_certificate(
+            store,
+            secret,
+            &self.generated,
+            Some(&before),
+            waits,
+            now,
+        );
+        if !Arc::ptr_eq(&before, &outcome.certificates) {
+            self.replace_leaves(staples, Some(&before), Some(&outcome.certificates));
+        }
         self.snapshot.certificates.default = outcome.certificates;
         self.report.set(Subject::DefaultCertificate, outcome.diagnostics);
         self.rechecks.set(Subject::DefaultCertificate, outcome.recheck_at);
@@ -299,7 +341,8 @@ impl Scope {
                 Subject::Object(object) if object.kind == Kind::Ingress => {
                     scope.ingresses.insert(ObjectName::new(object.namespace.clone(), object.name.clone()));
                 }
-                Subject::Object(_) | Subject::Settings | Subject::DefaultCertificate => {}
+                Subject::Object(_) | Subject::Settings | Subject::DefaultCertificate | Subject::Staple(_) => {
+                }
             }
         }
         scope

@@ -20,6 +20,8 @@ pub enum Subject {
     /// Certificates of a host.
     Certificates(HostPattern),
     Cluster(ClusterKey),
+    /// The staple of the leaf with this fingerprint.
+    Staple([u8; 32]),
     Object(ObjectRef),
 }
 

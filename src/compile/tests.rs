@@ -6,6 +6,7 @@ mod incremental;
 mod objects;
 mod properties;
 mod routes;
+mod staples;
 
 use std::sync::Arc;
 

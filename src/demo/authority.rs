@@ -39,7 +39,7 @@ pub struct Pair {
 const FIRST_SERIAL: u64 = 0x1001;
 /// A little into the past, for clocks that disagree.
 const BACKDATED: Duration = Duration::hours(1);
-const VALID: Duration = Duration::days(7);
+const VALID: Duration = Duration::days(30);
 
 impl Authority {
     pub fn new() -> Result<Self, rcgen::Error> {

@@ -71,15 +71,18 @@ impl Gateway {
         (Ipv4Addr::LOCALHOST, self.ports.admin).into()
     }
 
-    /// Waits for the first handshake that succeeds.
-    pub async fn until_ready(&mut self, clients: &Clients) -> anyhow::Result<()> {
+    /// Waits for the first handshake that succeeds; the serial number of its certificate.
+    pub async fn until_ready(&mut self, clients: &Clients) -> anyhow::Result<u64> {
         let ready = async {
-            while clients.connect(ROTATED).await.is_err() {
+            loop {
+                if let Ok((_, serial)) = clients.connect(ROTATED).await {
+                    return serial;
+                }
                 sleep(Duration::from_millis(10)).await;
             }
         };
         tokio::select! {
-            () = ready => Ok(()),
+            serial = ready => Ok(serial),
             status = self.process.wait() => {
                 bail!("the gateway did not start ({}):\n{}", describe(status), log_of(&self.log))
             }

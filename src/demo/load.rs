@@ -31,8 +31,6 @@ pub struct Tally {
     pub lost_connections: Cell<u64>,
     /// Handshakes with an older certificate than one before.
     pub went_back: Cell<u64>,
-    /// The serial number that the rotated host was last served with.
-    pub serial: Cell<u64>,
     pub last_error: RefCell<Option<String>>,
 }
 
@@ -81,7 +79,6 @@ impl Clients {
                             count(&self.tally.went_back);
                         }
                         newest = serial;
-                        self.tally.serial.set(serial);
                     }
                     if let Some(mut requests) = self.speak_http(stream).await {
                         self.request(&mut requests, host).await;

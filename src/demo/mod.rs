@@ -56,7 +56,7 @@ pub async fn run(plan: Plan) -> anyhow::Result<bool> {
     let screen = Screen::new();
     let mut gateway = Gateway::start(&site, plan.ports)?;
     let clients = Rc::new(Clients::new(gateway.https(), authority.der().clone()));
-    gateway.until_ready(&clients).await?;
+    let first_serial = gateway.until_ready(&clients).await?;
     screen.introduce(&site, &gateway, plan.rotate_every);
 
     let mut load = JoinSet::new();
@@ -64,7 +64,7 @@ pub async fn run(plan: Plan) -> anyhow::Result<bool> {
     load.spawn_local(clients.clone().come_and_go());
     load.spawn_local(clients.clone().come_and_go());
 
-    let mut rotations = Rotations::default();
+    let mut rotations = Rotations { serials: (0, first_serial), ..Rotations::default() };
     let mut rotation = interval_at(Instant::now() + plan.rotate_every, plan.rotate_every);
     rotation.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut refresh = interval(REFRESH);
@@ -95,7 +95,7 @@ struct Rotations {
     /// How long each took from the rename of the file to the first handshake with the new certificate.
     latencies: Vec<Duration>,
     failed: u64,
-    /// The newest serial number, and the one before.
+    /// The serial number before the last rotation, and the one after it.
     serials: (u64, u64),
 }
 

@@ -57,7 +57,8 @@ impl Screen {
     /// Now and then.
     pub fn refresh(&self, rotations: &Rotations, tally: &Tally) {
         if self.terminal {
-            self.write(&format!("\r\x1b[2K{}", self.line(rotations, tally)));
+            // A narrow terminal cuts the line off: one that wrapped could not be written over.
+            self.write(&format!("\r\x1b[2K\x1b[?7l{}\x1b[?7h", self.line(rotations, tally)));
         }
     }
 
@@ -94,11 +95,14 @@ impl Screen {
     }
 
     fn line(&self, rotations: &Rotations, tally: &Tally) -> String {
-        let latency = rotations.latencies.last().map_or("-".into(), |latency| milliseconds(*latency));
+        let (before, now) = rotations.serials;
+        let rotation = match rotations.latencies.last() {
+            Some(latency) => format!("serial {before:x} -> {now:x}  served after {}", milliseconds(*latency)),
+            None => format!("serial {now:x}"),
+        };
         format!(
-            "  rotations {}  serial {:x}  served after {latency}  handshakes {} ({} failed)  requests {} ({} failed)",
+            "  rotations {}  {rotation}  handshakes {} ({} failed)  requests {} ({} failed)",
             rotations.latencies.len(),
-            tally.serial.get().max(rotations.serials.1),
             tally.handshakes.get(),
             self.failures(tally.failed_handshakes.get()),
             tally.requests.get(),

@@ -4,5 +4,6 @@ pub mod drain;
 pub mod handshakes;
 pub mod inherit;
 pub mod listen;
+pub mod proxy_protocol;
 pub mod relay;
 pub mod stream;

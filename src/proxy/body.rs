@@ -5,11 +5,13 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 
+use super::deadlines::{Deadline, Deadlines};
 use super::http1::{RequestBody, RequestBodyError};
 use super::record::Record;
 use super::upstream::error::UpstreamError;
@@ -25,7 +27,7 @@ pub enum Body {
     /// From a client over HTTP/1.
     Request(RequestBody),
     /// From a client over HTTP/2.
-    Incoming(Incoming),
+    Incoming(Box<Streamed>),
     /// The rest of a response of an HTTP/1.1 backend.
     Upstream(http1::ResponseBody),
     /// A response of an HTTP/2 backend.
@@ -34,6 +36,13 @@ pub enum Body {
     Upgraded(Box<Upgraded>),
     Limited(Box<Limited>),
     Recorded(Box<Recorded>),
+}
+
+/// The body of a request that came over HTTP/2, which breaks off when nothing of it comes for too long.
+pub struct Streamed {
+    body: Incoming,
+    pause: Deadline,
+    longest_pause: Duration,
 }
 
 /// A body that breaks off when it turns out to be larger than allowed.
@@ -108,10 +117,25 @@ impl Body {
     }
 }
 
-impl From<Incoming> for Body {
+impl Streamed {
     /// A request without a body becomes `Empty`, which can be sent again.
-    fn from(body: Incoming) -> Self {
-        if http_body::Body::is_end_stream(&body) { Self::Empty } else { Self::Incoming(body) }
+    pub fn wrap(body: Incoming, deadlines: &Deadlines, longest_pause: Duration) -> Body {
+        if http_body::Body::is_end_stream(&body) {
+            return Body::Empty;
+        }
+        Body::Incoming(Box::new(Self { body, pause: deadlines.deadline(longest_pause), longest_pause }))
+    }
+
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if let Poll::Ready(frame) = http_body::Body::poll_frame(Pin::new(&mut self.body), cx) {
+            // An empty frame is no progress.
+            if !matches!(&frame, Some(Ok(frame)) if frame.data_ref().is_some_and(Bytes::is_empty)) {
+                self.pause.reset(self.longest_pause);
+            }
+            return Poll::Ready(frame.map(|frame| frame.map_err(BodyError::Client)));
+        }
+        ready!(self.pause.poll_passed(cx));
+        Poll::Ready(Some(Err(RequestBodyError::TimedOut.into())))
     }
 }
 
@@ -137,7 +161,7 @@ impl http_body::Body for Body {
                 Poll::Ready((!data.is_empty()).then(|| Ok(Frame::data(data))))
             }
             Self::Request(body) => body.poll_frame(cx).map_err(BodyError::Request),
-            Self::Incoming(body) => Pin::new(body).poll_frame(cx).map_err(BodyError::Client),
+            Self::Incoming(body) => body.poll_frame(cx),
             Self::Limited(body) => body.poll_frame(cx),
             Self::Recorded(body) => body.poll_frame(cx),
             Self::Upstream(body) => body.poll_frame(cx).map_err(BodyError::Upstream),
@@ -150,7 +174,7 @@ impl http_body::Body for Body {
             Self::Empty | Self::Upgraded(_) => true,
             Self::Full(data) => data.is_empty(),
             Self::Request(body) => body.is_end_stream(),
-            Self::Incoming(body) => body.is_end_stream(),
+            Self::Incoming(streamed) => streamed.body.is_end_stream(),
             Self::Limited(limited) => limited.body.is_end_stream(),
             Self::Recorded(recorded) => recorded.body.is_end_stream(),
             Self::Upstream(body) => body.is_end_stream(),
@@ -163,7 +187,7 @@ impl http_body::Body for Body {
             Self::Empty | Self::Upgraded(_) => SizeHint::with_exact(0),
             Self::Full(data) => SizeHint::with_exact(data.len() as u64),
             Self::Request(body) => body.size_hint(),
-            Self::Incoming(body) => body.size_hint(),
+            Self::Incoming(streamed) => streamed.body.size_hint(),
             Self::Limited(body) => body.body.size_hint(),
             Self::Recorded(body) => body.body.size_hint(),
             Self::Upstream(body) => body.size_hint(),

@@ -11,6 +11,8 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::deadlines::Deadlines;
+use super::floods::FloodWatch;
 use crate::net::stream::Stream;
 
 /// As much as a TLS record holds.
@@ -26,11 +28,13 @@ struct Corked {
     stream: Stream,
     gathered: Vec<u8>,
     sent: usize,
+    floods: FloodWatch,
 }
 
 impl Cork {
-    pub fn new(stream: Stream) -> Self {
-        Self(Rc::new(RefCell::new(Corked { stream, gathered: Vec::new(), sent: 0 })))
+    pub fn new(stream: Stream, deadlines: &Deadlines) -> Self {
+        let floods = FloodWatch::new(deadlines);
+        Self(Rc::new(RefCell::new(Corked { stream, gathered: Vec::new(), sent: 0, floods })))
     }
 
     /// Sends what has gathered. To be called whenever the connection has been polled.
@@ -73,7 +77,11 @@ impl Corked {
 
 impl AsyncRead for Cork {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0.borrow_mut().stream).poll_read(cx, buf)
+        let corked = &mut *self.0.borrow_mut();
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut corked.stream).poll_read(cx, buf))?;
+        let read = buf.filled().get(before..).unwrap_or_default();
+        Poll::Ready(corked.floods.see(read).map_err(io::Error::other))
     }
 }
 

@@ -3,8 +3,8 @@
 
 use std::net::IpAddr;
 
-use http::header::{CONNECTION, HOST, TE, TRANSFER_ENCODING, UPGRADE};
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::header::{CONNECTION, COOKIE, HOST, TE, TRANSFER_ENCODING, UPGRADE};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use ipnet::IpNet;
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
@@ -51,9 +51,28 @@ pub fn strip_request(headers: &mut HeaderMap, underscores: bool) -> Option<Heade
     upgrade
 }
 
-/// Removes from a response what is meant for the connection to the backend.
-pub fn strip_response(headers: &mut HeaderMap) {
+/// Puts a cookie that HTTP/2 split into crumbs together again: HTTP/1 has room for one field (RFC 9113,
+/// section 8.2.3).
+pub fn join_cookies(headers: &mut HeaderMap) {
+    let mut crumbs = headers.get_all(COOKIE).iter();
+    if crumbs.next().is_none() || crumbs.next().is_none() {
+        return;
+    }
+    let crumbs: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    // Pieces of valid values are valid together.
+    if let Ok(cookie) = HeaderValue::from_bytes(&crumbs.join(&b"; "[..])) {
+        headers.insert(COOKIE, cookie);
+    }
+}
+
+/// Removes from a response what is meant for the connection to the backend. The protocol that a 101 names is for
+/// the client to know (RFC 9110, section 15.2.2).
+pub fn strip_response(headers: &mut HeaderMap, status: StatusCode) {
+    let protocol = headers.remove(UPGRADE).filter(|_| status == StatusCode::SWITCHING_PROTOCOLS);
     strip_connection(headers);
+    if let Some(protocol) = protocol {
+        headers.insert(UPGRADE, protocol);
+    }
 }
 
 fn strip_connection(headers: &mut HeaderMap) {

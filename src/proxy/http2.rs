@@ -15,7 +15,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use pin_project_lite::pin_project;
 
-use super::body::Body;
+use super::body::Streamed;
 use super::cork::Cork;
 use super::deadlines::{Deadline, Deadlines};
 use super::http1::Service;
@@ -49,16 +49,17 @@ pub async fn serve<S: Service + 'static>(
     mut drain: DrainWatch,
 ) {
     let activity = Rc::new(Activity::default());
-    let cork = Cork::new(stream);
+    let cork = Cork::new(stream, deadlines);
     let executor = StreamExecutor { activity: activity.clone(), deadlines: deadlines.clone() };
     let timing = service.limits();
     let call = service_fn({
-        let (activity, service) = (activity.clone(), service.clone());
+        let (activity, service, deadlines) = (activity.clone(), service.clone(), deadlines.clone());
         move |request: http::Request<Incoming>| {
             let state = activity.begin(timing.body_timeout);
             let service = service.clone();
+            let request = request.map(|body| Streamed::wrap(body, &deadlines, timing.body_timeout));
             async move {
-                let response = service.call(request.map(Body::from)).await;
+                let response = service.call(request).await;
                 state.sending.set(true);
                 Ok::<_, Infallible>(response)
             }

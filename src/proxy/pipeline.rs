@@ -44,6 +44,8 @@ pub struct Client {
     peer_text: HeaderValue,
     port_text: HeaderValue,
     tls: Option<ServedIdentity>,
+    /// TLS, here or at a load balancer that says so.
+    secure: bool,
 }
 
 /// A request that is answered without a backend.
@@ -54,11 +56,11 @@ struct Refusal {
 }
 
 impl Refusal {
-    fn new(status: StatusCode, reason: &'static str, message: &str) -> Self {
-        Self { response: answers::plain(status, message), reason }
+    fn new(status: StatusCode, reason: &'static str, message: &str) -> Box<Self> {
+        Box::new(Self { response: answers::plain(status, message), reason })
     }
 
-    fn bad_request(message: &str) -> Self {
+    fn bad_request(message: &str) -> Box<Self> {
         Self::new(StatusCode::BAD_REQUEST, "bad_request", message)
     }
 }
@@ -79,12 +81,18 @@ impl Client {
             peer: SocketAddr::new(address, peer.port()),
             peer_text: text.unwrap_or(HeaderValue::from_static("unknown")),
             port_text: HeaderValue::from(port),
+            secure: tls.is_some(),
             tls,
         }
     }
 
+    /// Says that the client came over TLS although it ended before us.
+    pub fn set_secure(&mut self, secure: bool) {
+        self.secure |= secure;
+    }
+
     fn scheme(&self) -> &'static str {
-        if self.tls.is_some() { "https" } else { "http" }
+        if self.secure { "https" } else { "http" }
     }
 
     async fn answer(&self, mut request: Request<Body>, record: &mut Record) -> Response<Body> {
@@ -103,8 +111,9 @@ impl Client {
         record.upstream = Some(sent.elapsed());
         match forwarded {
             Ok(mut response) => {
+                let status = response.status();
                 let headers = response.headers_mut();
-                headers::strip_response(headers);
+                headers::strip_response(headers, status);
                 if !settings.settings.server_tokens {
                     headers.remove(SERVER);
                 }
@@ -120,7 +129,7 @@ impl Client {
         request: &mut Request<Body>,
         settings: &Derived,
         record: &mut Record,
-    ) -> Result<Destination, Refusal> {
+    ) -> Result<Destination, Box<Refusal>> {
         if matches!(*request.method(), Method::CONNECT | Method::TRACE) {
             return Err(Refusal::new(
                 StatusCode::METHOD_NOT_ALLOWED,
@@ -158,10 +167,10 @@ impl Client {
             if let Some(location) = self.redirect(request, host, host_rules, route, settings, &claimed) {
                 let status = StatusCode::from_u16(settings.settings.http_redirect_code);
                 let status = status.unwrap_or(StatusCode::PERMANENT_REDIRECT);
-                return Err(Refusal {
+                return Err(Box::new(Refusal {
                     response: answers::redirect(status, location),
                     reason: "https_redirect",
-                });
+                }));
             }
             match &route.action {
                 Action::NotFound => Err(no_route()),
@@ -205,7 +214,7 @@ impl Client {
         settings: &Derived,
         claimed: &Option<Claimed>,
     ) -> Option<HeaderValue> {
-        let https = claimed.as_ref().and_then(|claimed| claimed.https).unwrap_or(self.tls.is_some());
+        let https = claimed.as_ref().and_then(|claimed| claimed.https).unwrap_or(self.secure);
         let wanted = match route.policy.redirect {
             HttpsRedirect::Never => false,
             HttpsRedirect::IfTls => rules.has_tls,
@@ -240,6 +249,7 @@ impl Client {
         let version = request.version();
         let fields = request.headers_mut();
         let upgrade = headers::strip_request(fields, settings.settings.enable_underscores_in_headers);
+        headers::join_cookies(fields);
         if let (Some(protocol), Version::HTTP_11) = (upgrade, version) {
             fields.insert(http::header::UPGRADE, protocol);
         }
@@ -269,8 +279,7 @@ impl Client {
         let reason = error.reason.name();
         record.set_reason(reason);
         tracing::debug!(client = %self.peer, %error, "request failed");
-        let status = if error.is_too_large() { StatusCode::PAYLOAD_TOO_LARGE } else { error.reason.status() };
-        answers::failure(status, &error.to_string(), grpc)
+        answers::failure(error.status(), &error.to_string(), grpc)
     }
 }
 
@@ -303,19 +312,25 @@ impl Service for Client {
     }
 }
 
-fn no_route() -> Refusal {
+fn no_route() -> Box<Refusal> {
     Refusal::new(StatusCode::NOT_FOUND, "no_route", "no route for this host and path")
 }
 
 /// The host and port that the client named. HTTP/1.0 clients may do without.
-fn authority(request: &Request<Body>) -> Result<Option<HeaderValue>, Refusal> {
+fn authority(request: &Request<Body>) -> Result<Option<HeaderValue>, Box<Refusal>> {
     let mut hosts = request.headers().get_all(HOST).iter();
     let field = hosts.next();
     if hosts.next().is_some() {
         return Err(Refusal::bad_request("the request has more than one Host"));
     }
     let Some(target) = request.uri().authority() else {
-        return Ok(field.cloned());
+        // RFC 9113, section 8.3.1: one of the two must be there.
+        return match field {
+            None if request.version() == Version::HTTP_2 => {
+                Err(Refusal::bad_request("the request has no host"))
+            }
+            field => Ok(field.cloned()),
+        };
     };
     // RFC 9113, section 8.3.1, and RFC 9112, section 3.2.2: the target wins; one that contradicts is refused.
     if let Some(field) = field
@@ -333,7 +348,7 @@ fn authority_text(value: &HeaderValue) -> &str {
 }
 
 /// Brings the path into its canonical form, the one that is matched and forwarded.
-fn canonicalise_path(request: &mut Request<Body>) -> Result<(), Refusal> {
+fn canonicalise_path(request: &mut Request<Body>) -> Result<(), Box<Refusal>> {
     let uri = request.uri();
     if !uri.path().starts_with('/') {
         return Err(Refusal::bad_request("the request target is not a path"));
@@ -353,7 +368,11 @@ fn canonicalise_path(request: &mut Request<Body>) -> Result<(), Refusal> {
 
 /// Whether a request for `host` may come over a connection made for `identity`: the certificate served must be
 /// good for it, and its host must ask the same of clients.
-fn may_speak_for(identity: &ServedIdentity, snapshot: &Snapshot, host: Option<&str>) -> Result<(), Refusal> {
+fn may_speak_for(
+    identity: &ServedIdentity,
+    snapshot: &Snapshot,
+    host: Option<&str>,
+) -> Result<(), Box<Refusal>> {
     let sni = identity.sni.as_ref().map(|name| name.as_str());
     let covered = match host {
         Some(host) if sni == Some(host) => true,
@@ -374,7 +393,11 @@ fn may_speak_for(identity: &ServedIdentity, snapshot: &Snapshot, host: Option<&s
 }
 
 /// Refuses a body that says it is too large, and cuts one off that turns out to be.
-fn bound_body(request: &mut Request<Body>, limit: Option<u64>, record: &mut Record) -> Result<(), Refusal> {
+fn bound_body(
+    request: &mut Request<Body>,
+    limit: Option<u64>,
+    record: &mut Record,
+) -> Result<(), Box<Refusal>> {
     use http_body::Body as _;
     let declared = request.body().size_hint().exact().or_else(|| {
         let length = request.headers().get(CONTENT_LENGTH)?;

@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_local};
 
 use super::deadlines::{Deadlines, TICK};
+use super::headers::is_trusted;
 use super::http1::{self, HeadLimits};
 use super::http2;
 use super::pipeline::Client;
@@ -22,6 +23,7 @@ use super::upstream::Upstream;
 use super::upstream::pool::PoolLimits;
 use crate::net::drain::{Closing, Drain};
 use crate::net::handshakes::Handshakes;
+use crate::net::proxy_protocol::{Proxied, read_header};
 use crate::net::stream::Stream;
 use crate::settings::Settings;
 use crate::settings::choices::{LogFormat, LogLevel};
@@ -232,23 +234,34 @@ impl Drop for OpenConnection {
 /// One connection from its first byte to its last.
 async fn client(
     worker: Rc<Worker>,
-    stream: TcpStream,
+    mut stream: TcpStream,
     peer: SocketAddr,
     entrance: Entrance,
     _open: OpenConnection,
 ) {
     let settings = worker.derived();
+    let proxied = match settings.settings.use_proxy_protocol {
+        true => match worker.read_proxy_header(&mut stream, peer, &settings).await {
+            Ok(proxied) => proxied,
+            Err(()) => return worker.stats.proxy_headers_refused.add_one(),
+        },
+        false => None,
+    };
+    let peer = proxied.map_or(peer, |proxied| proxied.client);
     match entrance {
         Entrance::Http => {
-            let port = settings.settings.http_port;
-            let client = Client::new(worker.clone(), peer, port, None);
+            let port = proxied.map_or(settings.settings.http_port, |proxied| proxied.destination.port());
+            let mut client = Client::new(worker.clone(), peer, port, None);
+            // Who connected to the load balancer's port 443 came over TLS, which ended there.
+            client.set_secure(proxied.is_some() && port == 443);
             http1::serve(Stream::Plain(stream), &client, &worker.deadlines, worker.drain.watch()).await;
         }
         Entrance::Https => match worker.handshake(stream, &settings).await {
             Ok(accepted) => {
                 worker.count_handshake(&accepted);
                 // Clients see 443, whichever port it is mapped to.
-                let client = Client::new(worker.clone(), peer, 443, Some(accepted.identity));
+                let port = proxied.map_or(443, |proxied| proxied.destination.port());
+                let client = Client::new(worker.clone(), peer, port, Some(accepted.identity));
                 let stream = Stream::Tls(Box::new(accepted.stream));
                 if accepted.http2 {
                     let limits = settings.http2();
@@ -294,6 +307,29 @@ impl Worker {
         }
     }
 
+    /// What the load balancer says about the client; `None` where it says nothing or is not believed. Whoever sends
+    /// no header is closed without a word: it may be a port scan or a health check.
+    async fn read_proxy_header(
+        &self,
+        stream: &mut TcpStream,
+        peer: SocketAddr,
+        settings: &Derived,
+    ) -> Result<Option<Proxied>, ()> {
+        let settings = &settings.settings;
+        let header =
+            self.deadlines.timeout(settings.proxy_protocol_header_timeout, read_header(stream)).await;
+        let trusted = &settings.proxy_real_ip_cidr;
+        let believed = trusted.is_empty() || is_trusted(peer.ip(), trusted);
+        match header {
+            Ok(Ok(proxied)) => Ok(proxied.filter(|_| believed)),
+            Ok(Err(error)) => {
+                tracing::debug!(%peer, %error, "connection closed");
+                Err(())
+            }
+            Err(_) => Err(()),
+        }
+    }
+
     async fn handshake(
         &self,
         stream: TcpStream,
@@ -321,7 +357,24 @@ impl Worker {
     fn count_handshake(&self, accepted: &crate::tls::accept::Accepted) {
         match accepted.resumed {
             true => self.stats.handshakes_resumed.add_one(),
-            false => self.stats.handshakes_full.add_one(),
+            false => {
+                self.stats.handshakes_full.add_one();
+                self.count_staple(accepted);
+            }
+        }
+    }
+
+    fn count_staple(&self, accepted: &crate::tls::accept::Accepted) {
+        let pair = &accepted.identity.certificate.pair;
+        if accepted.stapled {
+            self.stats.handshakes_stapled.add_one();
+            return;
+        }
+        if pair.ocsp_responder.is_some() {
+            self.stats.handshakes_unstapled.add_one();
+        }
+        if pair.must_staple {
+            self.stats.must_staple_unstapled.add_one();
         }
     }
 }

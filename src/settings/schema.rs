@@ -15,7 +15,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::choices::{LogFormat, LogLevel, RestartMode, Source, TlsVersion};
 use super::field::{Change, Class, Field, Unit, kebab_case};
 use super::value::{Raw, Value};
-use crate::store::objects::ObjectName;
+use crate::names::object::ObjectName;
 
 macro_rules! settings {
     ($(

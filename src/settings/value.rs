@@ -14,7 +14,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Value as Json;
 
 use super::field::Unit;
-use crate::store::objects::ObjectName;
+use crate::names::object::ObjectName;
 
 /// A value as it was given, before its field makes sense of it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,9 +6,10 @@
 use std::sync::Arc;
 
 use super::SharedMap;
+use crate::names::object::ObjectName;
 use crate::names::{HostName, HostPattern, parent_of};
-use crate::store::objects::ObjectName;
 use crate::tls::keys::{ClientKeys, KeyPair};
+use crate::tls::ocsp::{OcspStatus, Stapled};
 
 /// All certificates by the name they are served for.
 #[derive(Clone)]
@@ -17,12 +18,28 @@ pub struct CertificateMap {
     /// By the name after `*.`.
     pub wildcard: SharedMap<HostName, Arc<HostCertificates>>,
     pub default: Arc<HostCertificates>,
+    /// By [`KeyPair::digest`], for certificates in use that name an OCSP responder.
+    pub staples: SharedMap<[u8; 32], Arc<Stapling>>,
+}
+
+/// What is known about the staple of a certificate, and the staple. It was verified for the very leaf under whose
+/// digest it is kept, so no other certificate can be served with it.
+#[derive(Debug)]
+pub struct Stapling {
+    pub status: Arc<OcspStatus>,
+    pub stapled: Option<Stapled>,
 }
 
 impl CertificateMap {
     /// What a client that sends `sni` (canonical) gets, or `None` where only the default is left.
     pub fn find(&self, sni: &str) -> Option<&Arc<HostCertificates>> {
         self.exact.get(sni).or_else(|| self.wildcard.get(parent_of(sni)?))
+    }
+
+    /// What is known about the staple of `pair`; `None` where it names no responder.
+    pub fn stapling(&self, pair: &KeyPair) -> Option<&Arc<Stapling>> {
+        pair.ocsp_responder.as_ref()?;
+        self.staples.get(&pair.digest)
     }
 
     /// The entry of exactly this pattern; rules without a host have none.
@@ -59,6 +76,7 @@ impl CertificateMap {
 pub struct HostCertificates {
     preferred: Binding,
     others: Box<[Binding]>,
+    awaited: Box<[Awaited]>,
 }
 
 impl HostCertificates {
@@ -77,7 +95,17 @@ impl HostCertificates {
             rest.push(binding);
         }
         rest.sort_by_key(algorithm);
-        Self { preferred, others: rest.into() }
+        Self { preferred, others: rest.into(), awaited: Box::default() }
+    }
+
+    /// The same, with certificates that are to take their place.
+    pub fn awaiting(self, awaited: Vec<Awaited>) -> Self {
+        Self { awaited: awaited.into(), ..self }
+    }
+
+    /// Certificates that take the place of others here once they have their first staple, or have waited too long.
+    pub fn awaited(&self) -> &[Awaited] {
+        &self.awaited
     }
 
     /// The first certificate whose key `client` accepts, ECDSA before RSA. Where it accepts none, the one that
@@ -90,7 +118,10 @@ impl HostCertificates {
 
     /// Whether both are made of the very same certificates, bound in the same way.
     pub fn is_same(&self, other: &Self) -> bool {
-        self.others.len() == other.others.len() && self.iter().zip(other.iter()).all(|(a, b)| a.is_same(b))
+        self.others.len() == other.others.len()
+            && self.iter().zip(other.iter()).all(|(a, b)| a.is_same(b))
+            && self.awaited.len() == other.awaited.len()
+            && self.awaited.iter().zip(&other.awaited).all(|(a, b)| a.is_same(b))
     }
 
     /// In the order of preference.
@@ -115,6 +146,21 @@ impl Binding {
         Arc::ptr_eq(&self.certificate, &other.certificate)
             && self.ingress == other.ingress
             && self.missing_since == other.missing_since
+    }
+}
+
+/// A certificate that waits for its first staple while another serves the host.
+#[derive(Clone, Debug)]
+pub struct Awaited {
+    pub certificate: Arc<Certificate>,
+    /// Since when the host waits, in seconds since the Unix epoch. Goes on when the certificate is replaced before
+    /// it had its turn: otherwise rotations in quick succession would never come to an end.
+    pub since: i64,
+}
+
+impl Awaited {
+    fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.certificate, &other.certificate) && self.since == other.since
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::SharedMap;
-use crate::store::objects::{ObjectName, ServicePortRef};
+use crate::names::object::{ObjectName, ServicePortRef};
 
 /// Names a backend: a Service and one of its ports, as the Ingress wrote it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::SharedMap;
 use super::clusters::ClusterKey;
 use super::paths::PathMap;
+use crate::names::object::ObjectName;
 use crate::names::{HostName, HostPattern, parent_of};
-use crate::store::objects::ObjectName;
 use crate::telemetry::route_stats::RouteStats;
 use crate::tls::policy::TlsPolicy;
 

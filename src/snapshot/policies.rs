@@ -15,7 +15,7 @@ use std::fmt;
 
 use ipnet::{IpNet, Ipv4Net};
 
-use crate::store::objects::ObjectName;
+use crate::names::object::ObjectName;
 
 pub use matching::Connection;
 pub use workload::{Decision, PolicySet, Reason, WorkloadPolicies};

@@ -6,7 +6,7 @@
 //! defined in place.
 
 mod claims;
-mod content;
+pub(crate) mod content;
 mod documents;
 mod folders;
 mod read;

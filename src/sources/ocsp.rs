@@ -1,18 +1,17 @@
 //! The OCSP source: keeps a verified staple for every certificate that has a responder, and reports each change.
 //!
 //! [`run`] is one task. It is told which certificates are wanted ([`Update`]) and emits what it knows of each
-//! ([`StapleEvent`]); the events enter the store like those of any other source. It never blocks anyone: updates
-//! are taken at once, events are merged per certificate while nobody reads them. Staples survive in [`Cache`].
-//! Invariant: an event carries a staple only if that staple was verified for exactly that leaf and issuer.
+//! ([`OcspStatus`](crate::tls::ocsp::OcspStatus)); the events enter the store like those of any other source. It never
+//! blocks anyone: updates are taken at once, events are merged per certificate while nobody reads them. Staples
+//! survive in [`Cache`]; `app` has the end that feeds it.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustls_pki_types::CertificateDer;
-use serde::Serialize;
 use tokio::sync::mpsc;
 
-use crate::tls::ocsp::Staple;
+use crate::store::Event;
 use crate::tls::ocsp::certificate::{OcspFacts, fingerprint};
 
 pub mod address;
@@ -62,46 +61,10 @@ pub enum Update {
     All(Vec<Wanted>),
     /// This one too. A known fingerprint with other contents is replaced; the same contents are only reported again.
     Add(Wanted),
-    /// No longer this one.
+    /// No longer this one; [`Event::StapleGone`] answers.
     Remove([u8; 32]),
     /// Other settings from now on.
     Settings(OcspSettings),
-}
-
-/// Where a certificate stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum OcspState {
-    /// Stapling is switched off.
-    Disabled,
-    /// The certificate names no responder. The usual case.
-    NoResponder,
-    /// The chain lacks the issuer, without which nobody can be asked.
-    IssuerUnknown,
-    /// Not yet asked, or waiting for the first answer.
-    Pending,
-    /// A staple is there. Later attempts may have failed, see `last_error`.
-    Good,
-    /// The issuer says that the certificate is revoked.
-    Revoked,
-    /// The responder says that it does not know the certificate.
-    Unknown,
-    /// No staple, for the reason in `last_error`.
-    Error,
-}
-
-/// Everything known about one certificate, whenever any of it changed. Times are seconds since 1970.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StapleEvent {
-    pub fingerprint: [u8; 32],
-    pub state: OcspState,
-    /// To be sent until its [`Staple::next_update`], and not in that second.
-    pub staple: Option<Arc<Staple>>,
-    pub this_update: Option<u64>,
-    pub next_update: Option<u64>,
-    pub next_fetch: Option<u64>,
-    /// Why the last attempt failed; never holds text of a responder.
-    pub last_error: Option<Arc<str>>,
 }
 
 /// What the task takes from the world around it. Tests put their own here.
@@ -135,7 +98,7 @@ pub async fn run(
     cache: Option<Cache>,
     settings: OcspSettings,
     updates: mpsc::UnboundedReceiver<Update>,
-    events: mpsc::Sender<StapleEvent>,
+    events: mpsc::Sender<Event>,
 ) {
     task::Task::new(environment, cache, settings).run(updates, events).await;
 }

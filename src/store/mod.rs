@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use crate::names::HostPattern;
 use crate::snapshot::clusters::ClusterKey;
+use crate::tls::ocsp::OcspStatus;
 use index::Index;
 use objects::{
     Backend, ConfigMap, EndpointSlice, Ingress, IngressClass, Kind, Namespace, Object, ObjectName, Secret,
@@ -27,6 +28,10 @@ pub enum Event {
     Delete(Kind, ObjectName),
     /// All objects of one kind as they are now, after a first list or a re-list.
     Replace(Kind, Vec<Object>),
+    /// What is known about the staple of a leaf, from the OCSP source.
+    Staple(Arc<OcspStatus>),
+    /// The OCSP source keeps no staple for the leaf with this fingerprint any more.
+    StapleGone([u8; 32]),
 }
 
 /// Which parts of a snapshot the events since the last compile can have touched.
@@ -40,6 +45,8 @@ pub struct Changes {
     pub ingresses: HashSet<ObjectName>,
     /// Secrets that came, went or changed, for the default certificate.
     pub secrets: HashSet<ObjectName>,
+    /// Leaves, by fingerprint, of which something else is known about their staples.
+    pub staples: HashSet<[u8; 32]>,
 }
 
 impl Changes {
@@ -49,6 +56,7 @@ impl Changes {
             && self.clusters.is_empty()
             && self.ingresses.is_empty()
             && self.secrets.is_empty()
+            && self.staples.is_empty()
     }
 }
 
@@ -62,12 +70,15 @@ pub struct Store {
     namespaces: HashMap<ObjectName, Arc<Namespace>>,
     secrets: HashMap<ObjectName, Arc<Secret>>,
     services: HashMap<ObjectName, Arc<Service>>,
+    staples: HashMap<[u8; 32], Arc<OcspStatus>>,
 
     ingresses_by_host: Index<HostPattern>,
     ingresses_by_secret: Index<ObjectName>,
     ingresses_by_cluster: Index<ClusterKey>,
     slices_by_service: Index<ObjectName>,
     pem_pairs_by_name: Index<HostPattern>,
+    /// Only Secrets whose certificate names an OCSP responder.
+    secrets_by_leaf: Index<[u8; 32]>,
 
     changes: Changes,
 }
@@ -90,6 +101,12 @@ impl Store {
                     }
                 }
                 objects.into_iter().for_each(|object| self.put(object));
+            }
+            Event::Staple(status) => self.put_staple(status),
+            Event::StapleGone(leaf) => {
+                if self.staples.remove(&leaf).is_some() {
+                    self.changes.staples.insert(leaf);
+                }
             }
         }
     }
@@ -129,6 +146,11 @@ impl Store {
 
     pub fn service(&self, name: &ObjectName) -> Option<&Arc<Service>> {
         self.services.get(name)
+    }
+
+    /// What is known about the staple of the leaf with this fingerprint.
+    pub fn staple(&self, leaf: &[u8; 32]) -> Option<&Arc<OcspStatus>> {
+        self.staples.get(leaf)
     }
 
     /// Ingresses with a rule for exactly this pattern; those without rules count as [`HostPattern::Any`].
@@ -219,6 +241,9 @@ impl Store {
                     self.changes.hosts.insert(host.clone());
                     self.pem_pairs_by_name.insert(host, name.clone());
                 }
+                if let Some(leaf) = staplable_leaf(&new) {
+                    self.secrets_by_leaf.insert(leaf, name.clone());
+                }
                 self.touch_secret(&name);
                 self.secrets.insert(name, Arc::new(new));
             }
@@ -272,6 +297,9 @@ impl Store {
                         self.pem_pairs_by_name.remove(&host, name);
                         self.changes.hosts.insert(host);
                     }
+                    if let Some(leaf) = staplable_leaf(&old) {
+                        self.secrets_by_leaf.remove(&leaf, name);
+                    }
                     self.touch_secret(name);
                 }
             }
@@ -294,6 +322,21 @@ impl Store {
         }
     }
 
+    /// A leaf in another state may be waited for by the hosts of its Secrets; the same state with another staple
+    /// concerns nobody but the leaf itself.
+    fn put_staple(&mut self, status: Arc<OcspStatus>) {
+        let leaf = status.fingerprint;
+        let before = self.staples.insert(leaf, status.clone());
+        if before.as_ref() == Some(&status) {
+            return;
+        }
+        self.changes.staples.insert(leaf);
+        if before.is_none_or(|before| before.state != status.state) {
+            let secrets: Vec<_> = self.secrets_by_leaf.get(&leaf).cloned().collect();
+            secrets.iter().for_each(|secret| self.touch_secret(secret));
+        }
+    }
+
     fn touch_service(&mut self, service: &ObjectName) {
         let clusters = self.ingresses_by_cluster.range(ClusterKey::first_of(service));
         self.changes.clusters.extend(clusters.take_while(|key| key.service == *service).cloned());
@@ -306,6 +349,8 @@ impl Store {
             .filter_map(|name| self.ingresses.get(name))
             .flat_map(|ingress| ingress_hosts(ingress));
         self.changes.hosts.extend(hosts);
+        let pem_hosts = self.secrets.get(secret).map(|secret| pem_hosts(secret));
+        self.changes.hosts.extend(pem_hosts.into_iter().flatten());
         self.changes.secrets.insert(secret.clone());
     }
 }
@@ -343,6 +388,11 @@ fn ingress_clusters(ingress: &Ingress) -> BTreeSet<ClusterKey> {
 fn service_of(slice: &EndpointSlice) -> Option<ObjectName> {
     let service = slice.service.as_deref()?;
     Some(ObjectName::new(slice.metadata.name.namespace.clone(), service))
+}
+
+fn staplable_leaf(secret: &Secret) -> Option<[u8; 32]> {
+    let pair = secret.pair.as_ref()?.as_ref().ok()?;
+    pair.ocsp_responder.as_ref().map(|_| pair.fingerprint)
 }
 
 fn pem_hosts(secret: &Secret) -> BTreeSet<HostPattern> {

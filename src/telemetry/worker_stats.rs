@@ -55,12 +55,19 @@ pub struct WorkerStats {
     pub handshakes: Gauge,
     pub handshakes_full: Counter,
     pub handshakes_resumed: Counter,
+    /// Full handshakes for which a fresh staple was at hand, to be sent to clients that ask for one.
     pub handshakes_stapled: Counter,
+    /// Full handshakes without a staple though the certificate names a responder.
+    pub handshakes_unstapled: Counter,
+    /// Full handshakes without a staple though the certificate must be stapled (RFC 7633).
+    pub must_staple_unstapled: Counter,
     pub handshakes_failed: HandshakeFailures,
     /// Requests that no route was found for.
     pub unrouted: RouteStats,
     /// Connections and streams that ended in a panic; the worker goes on.
     pub panics: Counter,
+    /// Connections without a usable PROXY protocol header on a port that wants one.
+    pub proxy_headers_refused: Counter,
     pub upstream_idle: Gauge,
 }
 

@@ -6,8 +6,10 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustls::server::{Acceptor, ClientHello};
+use rustls::sign::CertifiedKey;
 use rustls::{HandshakeKind, InvalidMessage};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -30,6 +32,8 @@ pub struct Accepted {
     pub http2: bool,
     /// The client came back with a ticket: no certificate was sent.
     pub resumed: bool,
+    /// A fresh staple was at hand; rustls sends it to clients that ask for one.
+    pub stapled: bool,
 }
 
 /// Who the gateway was in a handshake: what requests on this connection are held against.
@@ -74,21 +78,29 @@ pub async fn accept(
     snapshot: impl FnOnce() -> Arc<Snapshot>,
 ) -> Result<Accepted, HandshakeError> {
     let mut start = LazyConfigAcceptor::new(Acceptor::default(), stream).await.map_err(hello_error)?;
-    let decision = decide(&snapshot(), &start.client_hello());
-    let Some(identity) = decision else {
+    let decision = decide(&snapshot(), &start.client_hello(), seconds_since_1970());
+    let Some(Decision { identity, certified, stapled }) = decision else {
         refuse(&mut start.io).await;
         return Err(HandshakeError::UnrecognizedName);
     };
-    let config = identity.policy.for_certificate(identity.certificate.pair.certified.clone());
+    let config = identity.policy.for_certificate(certified);
     let stream = start.into_stream(config).await.map_err(HandshakeError::Failed)?;
     let session = stream.get_ref().1;
     let http2 = session.alpn_protocol() == Some(b"h2");
     let resumed = session.handshake_kind() == Some(HandshakeKind::Resumed);
-    Ok(Accepted { stream, identity, http2, resumed })
+    Ok(Accepted { stream, identity, http2, resumed, stapled })
 }
 
-/// Which certificate and policy a client gets; `None` refuses it.
-fn decide(snapshot: &Snapshot, hello: &ClientHello<'_>) -> Option<ServedIdentity> {
+/// What a client gets.
+struct Decision {
+    identity: ServedIdentity,
+    /// The certificate of `identity` as rustls serves it, with its staple where there is a fresh one.
+    certified: Arc<CertifiedKey>,
+    stapled: bool,
+}
+
+/// Which certificate, staple and policy a client gets at `now` (seconds since 1970); `None` refuses it.
+fn decide(snapshot: &Snapshot, hello: &ClientHello<'_>, now: u64) -> Option<Decision> {
     // rustls has no name for us where the client sent an address.
     let sni = hello.server_name().and_then(|name| canonical_host(name).ok());
     let bound = sni.as_deref().and_then(|name| snapshot.certificates.find(name));
@@ -101,7 +113,18 @@ fn decide(snapshot: &Snapshot, hello: &ClientHello<'_>) -> Option<ServedIdentity
     let certificate = certificates.select(ClientKeys::of_schemes(hello.signature_schemes())).clone();
     let policy = snapshot.tls_policy(sni.as_deref()).clone();
     let sni = sni.and_then(|name| HostName::new(&name).ok());
-    Some(ServedIdentity { sni, certificate, default: bound.is_none(), policy })
+    let stapling = snapshot.certificates.stapling(&certificate.pair);
+    let with_staple = stapling.and_then(|stapling| stapling.stapled.as_ref()?.certified(now));
+    Some(Decision {
+        certified: with_staple.unwrap_or(&certificate.pair.certified).clone(),
+        stapled: with_staple.is_some(),
+        identity: ServedIdentity { sni, certificate, default: bound.is_none(), policy },
+    })
+}
+
+/// By the wall clock, by which staples end.
+fn seconds_since_1970() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 /// A fatal `unrecognized_name` (RFC 6066, section 3), in the clear as any alert before the ServerHello.

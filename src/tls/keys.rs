@@ -46,7 +46,8 @@ pub struct KeyPair {
     /// Seconds since the Unix epoch.
     pub not_before: i64,
     pub not_after: i64,
-    /// Where the leaf says its OCSP responder is (RFC 5280, section 4.2.2.1): the first `http` or `https` URL.
+    /// Where the leaf says its OCSP responder is (RFC 5280, section 4.2.2.1): the first `http` or `https` URL,
+    /// else the first of any scheme. Not checked.
     pub ocsp_responder: Option<Box<str>>,
     /// The leaf asks to be served with a staple only (RFC 7633).
     pub must_staple: bool,

@@ -4,6 +4,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -259,21 +260,41 @@ fn a_python_client_speaks_to_the_service() {
     }
 }
 
-/// The client in `e2e/ca`, in an environment of its own below `target`.
+/// The client in `e2e/ca`, in an environment of its own below `target`, made when it is missing.
 struct Python;
 
 impl Python {
     fn run(command: &[&str], folder: &Path, more: &[&str]) -> String {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let python = root.join("target/e2e-venv/bin/python");
-        assert!(
-            python.exists(),
-            "the Python client needs its packages: python3 -m venv target/e2e-venv && target/e2e-venv/bin/pip install -r e2e/ca/requirements.txt"
-        );
-        let mut process = Command::new(python);
+        let mut process = Command::new(Self::environment(root));
         process.arg(root.join("e2e/ca/client.py")).args(command).arg(folder).args(more);
         let output = process.output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// The interpreter that has the packages of `e2e/ca/requirements.txt`; they come from the Python package index.
+    fn environment(root: &Path) -> PathBuf {
+        static MADE: OnceLock<PathBuf> = OnceLock::new();
+        MADE.get_or_init(|| {
+            let folder = root.join("target/e2e-venv");
+            let complete = folder.join("complete");
+            if !complete.exists() {
+                let requirements = root.join("e2e/ca/requirements.txt");
+                Self::must(Command::new("python3").args(["-m", "venv"]).arg(&folder));
+                let mut install = Command::new(folder.join("bin/pip"));
+                Self::must(install.args(["install", "--quiet", "--requirement"]).arg(requirements));
+                std::fs::write(complete, "").unwrap();
+            }
+            folder.join("bin/python")
+        })
+        .clone()
+    }
+
+    fn must(command: &mut Command) {
+        let output = command
+            .output()
+            .unwrap_or_else(|error| panic!("{command:?} (install python3 and its venv): {error}"));
+        assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
 }

@@ -102,6 +102,11 @@ families! {
         "Certificates by state: valid, expiring (within 14 days), expired or not_yet_valid.";
     OCSP: Gauge "portcullis_ocsp_certificates" ["state"]
         "Certificates by the state of their OCSP staple.";
+    STAPLE_AGE: Gauge "portcullis_ocsp_staple_age_seconds" ["namespace", "secret_name", "serial_number"]
+        "Time since the thisUpdate of a staple.";
+    STAPLE_REMAINING: Gauge "portcullis_ocsp_staple_remaining_seconds"
+        ["namespace", "secret_name", "serial_number"]
+        "Time to the nextUpdate of a staple, from which on it is not sent.";
     WORKER_CONNECTIONS: Gauge "portcullis_worker_connections" ["worker"]
         "Connections from clients that a worker has open.";
     REQUESTS_IN_FLIGHT: Gauge "portcullis_requests_in_flight" []
@@ -111,7 +116,11 @@ families! {
     HANDSHAKE_FAILURES: Counter "portcullis_tls_handshake_failures_total" ["reason"]
         "TLS handshakes that came to nothing.";
     HANDSHAKES_STAPLED: Counter "portcullis_tls_handshakes_stapled_total" []
-        "TLS handshakes that carried an OCSP staple.";
+        "Full TLS handshakes for which a fresh OCSP staple was at hand; it goes to clients that ask for one.";
+    HANDSHAKES_UNSTAPLED: Counter "portcullis_tls_handshakes_unstapled_total" []
+        "Full TLS handshakes without a staple though the certificate names an OCSP responder.";
+    MUST_STAPLE_UNSTAPLED: Counter "portcullis_must_staple_unstapled_total" []
+        "Full TLS handshakes without a staple though the certificate must be stapled.";
     HANDSHAKES_IN_FLIGHT: Gauge "portcullis_tls_handshakes_in_flight" []
         "TLS handshakes under way.";
     UPSTREAM_IDLE: Gauge "portcullis_upstream_idle_connections" []

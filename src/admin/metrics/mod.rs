@@ -19,11 +19,12 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use self::exposition::Exposition;
 use self::families as family;
 use super::AdminState;
-use super::certificates::{Served, algorithm_name, ocsp, served};
+use super::certificates::{Ocsp, Served, algorithm_name, served};
 use super::view::View;
 use crate::diagnostics::Severity;
 use crate::names::HostPattern;
 use crate::snapshot::Snapshot;
+use crate::snapshot::certificates::Certificate;
 use crate::snapshot::hosts::Action;
 
 /// What the answer is labelled with.
@@ -94,12 +95,37 @@ fn certificates(out: &mut Exposition, snapshot: &Snapshot, now: i64) {
     for Served { certificate, .. } in &all {
         *states.entry(validity(certificate.pair.not_before, certificate.pair.not_after, now)).or_default() +=
             1;
-        *staples.entry(ocsp(certificate, &snapshot.settings).state).or_default() += 1;
+        *staples.entry(Ocsp::of(certificate, snapshot).state.as_str()).or_default() += 1;
     }
     let mut family = out.family(&family::CERTIFICATES);
     states.iter().for_each(|(state, count)| family.add(&[state], count));
     let mut family = out.family(&family::OCSP);
     staples.iter().for_each(|(state, count)| family.add(&[state], count));
+    staple_times(out, &all, snapshot, now);
+}
+
+/// Age and rest of each staple, in seconds.
+fn staple_times(out: &mut Exposition, all: &[Served], snapshot: &Snapshot, now: i64) {
+    let times: Vec<_> = all
+        .iter()
+        .filter_map(|Served { certificate, .. }| {
+            let ocsp = Ocsp::of(certificate, snapshot);
+            Some((certificate, now - ocsp.this_update?, ocsp.next_update? - now))
+        })
+        .collect();
+    let labels = |certificate: &Certificate| {
+        let secret = certificate.secret.as_ref();
+        let (namespace, name) = secret.map_or(("", ""), |secret| (&*secret.namespace, &*secret.name));
+        [namespace.to_owned(), name.to_owned(), certificate.pair.serial.to_string()]
+    };
+    let mut family = out.family(&family::STAPLE_AGE);
+    for (certificate, age, _) in &times {
+        family.add(&labels(certificate).each_ref().map(String::as_str), age);
+    }
+    let mut family = out.family(&family::STAPLE_REMAINING);
+    for (certificate, _, remaining) in &times {
+        family.add(&labels(certificate).each_ref().map(String::as_str), remaining);
+    }
 }
 
 fn validity(not_before: i64, not_after: i64, now: i64) -> &'static str {

@@ -13,10 +13,10 @@ use super::exposition::Exposition;
 use super::families::{FAMILIES, Kind};
 use super::render;
 use crate::admin::tests::{Gateway, observe};
+use crate::names::object::ObjectName;
 use crate::settings::Settings;
 use crate::snapshot::clusters::Endpoint;
 use crate::snapshot::paths::PathMatch;
-use crate::store::objects::ObjectName;
 use crate::telemetry::route_stats::Observation;
 
 /// A sample as it is read back.

@@ -141,6 +141,8 @@ pub(super) fn workers(out: &mut Exposition, workers: &[Arc<WorkerStats>]) {
     let mut family = out.family(&family::HANDSHAKE_FAILURES);
     failures.iter().for_each(|(reason, count)| family.add(&[reason], count));
     out.family(&family::HANDSHAKES_STAPLED).add(&[], counter(|w| &w.handshakes_stapled));
+    out.family(&family::HANDSHAKES_UNSTAPLED).add(&[], counter(|w| &w.handshakes_unstapled));
+    out.family(&family::MUST_STAPLE_UNSTAPLED).add(&[], counter(|w| &w.must_staple_unstapled));
     out.family(&family::HANDSHAKES_IN_FLIGHT).add(&[], gauge(|w| &w.handshakes));
     out.family(&family::UPSTREAM_IDLE).add(&[], gauge(|w| &w.upstream_idle));
     out.family(&family::PANICS).add(&[], counter(|w| &w.panics));

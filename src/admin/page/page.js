@@ -119,7 +119,7 @@ function expiry(certificate) {
 
 function staple(certificate) {
   const { state, last_error: error, next_update: next } = certificate.ocsp;
-  const tone = { good: "good", pending: "warn", revoked: "bad", error: "bad", issuer_unknown: "warn" }[state] || "";
+  const tone = { good: "good", pending: "warn", revoked: "bad", error: "bad", issuer_unknown: "warn", unknown: "warn" }[state] || "";
   return { badge: state.replaceAll("_", " "), tone, note: error || (next ? `until ${day(next)}` : "") };
 }
 

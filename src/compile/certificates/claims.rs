@@ -5,10 +5,11 @@
 
 use std::sync::Arc;
 
+use super::StapleWaits;
 use super::findings::{date, validity_at};
 use crate::diagnostics::{Diagnostic, ObjectRef, Severity};
 use crate::names::HostPattern;
-use crate::snapshot::certificates::{Binding, Certificate, HostCertificates};
+use crate::snapshot::certificates::{Awaited, Binding, Certificate, HostCertificates};
 use crate::store::Store;
 use crate::store::objects::{Ingress, Kind, ObjectName};
 use crate::tls::keys::KeyPair;
@@ -73,7 +74,9 @@ pub(super) struct Resolver<'a> {
     previous: Option<&'a Arc<HostCertificates>>,
     /// For how many seconds a deleted Secret's certificate stays; `None` is without limit.
     grace: Option<i64>,
+    waits: StapleWaits,
     now: i64,
+    awaited: Vec<Awaited>,
     pub diagnostics: Vec<Diagnostic>,
     pub recheck_at: Option<i64>,
 }
@@ -84,9 +87,11 @@ impl<'a> Resolver<'a> {
         host: Option<&'a HostPattern>,
         previous: Option<&'a Arc<HostCertificates>>,
         grace: Option<i64>,
+        waits: StapleWaits,
         now: i64,
     ) -> Self {
-        Self { store, host, previous, grace, now, diagnostics: Vec::new(), recheck_at: None }
+        let (awaited, diagnostics) = (Vec::new(), Vec::new());
+        Self { store, host, previous, grace, waits, now, awaited, diagnostics, recheck_at: None }
     }
 
     /// Whether a claim that does not name this host is on it all the same: its certificate covers the host, or
@@ -110,7 +115,7 @@ impl<'a> Resolver<'a> {
         };
         let fresh = self.bind(claim, pair);
         if is_valid(pair, self.now) {
-            return vec![fresh];
+            return self.hold_back(claim, &fresh).unwrap_or_else(|| vec![fresh]);
         }
         if self.now < pair.not_before {
             self.recheck(pair.not_before);
@@ -131,6 +136,36 @@ impl<'a> Resolver<'a> {
         kept
     }
 
+    /// What stays in use while `fresh` waits for its first staple; `None` where it does not wait.
+    fn hold_back(&mut self, claim: &Claim<'_>, fresh: &Binding) -> Option<Vec<Binding>> {
+        let pair = &fresh.certificate.pair;
+        let known = self.store.staple(&pair.fingerprint);
+        let wait = self.waits.wait_of(pair, known.map(|status| &**status))?;
+        if self.bindings().any(|binding| Arc::ptr_eq(&binding.certificate, &fresh.certificate)) {
+            return None;
+        }
+        let mut kept = self.last_good(claim);
+        kept.retain(|binding| self.is_valid(binding));
+        let waiting =
+            self.awaited_before().find(|awaited| awaited.certificate.secret == fresh.certificate.secret);
+        let since = waiting.map_or(self.now, |awaited| awaited.since);
+        let until = since.saturating_add(wait);
+        if kept.is_empty() || self.now >= until {
+            return None;
+        }
+        self.recheck(until);
+        self.awaited.push(Awaited { certificate: fresh.certificate.clone(), since });
+        if pair.must_staple {
+            let (secret, until) = (&claim.secret, date(until));
+            let message = format!(
+                "the certificate of Secret {secret} must be stapled and waits for its staple: the one from before \
+                 stays in use until {until} at most"
+            );
+            self.report(claim, Severity::Info, "AwaitingStaple", message);
+        }
+        Some(kept)
+    }
+
     /// Makes the certificates of a host of its bindings; those that are not valid count only where none is.
     /// Nothing new gives the very `Arc` of before.
     pub fn settle(
@@ -145,6 +180,7 @@ impl<'a> Resolver<'a> {
         }
         let mut bindings = bindings.into_iter();
         let settled = HostCertificates::new(bindings.next().unwrap_or(first), bindings);
+        let settled = settled.awaiting(std::mem::take(&mut self.awaited));
         match self.previous {
             Some(previous) if previous.is_same(&settled) => previous.clone(),
             _ => Arc::new(settled),
@@ -196,11 +232,13 @@ impl<'a> Resolver<'a> {
 
     /// Keeps what an equal pair of the same Secret is served as: a change of labels changes nothing.
     fn bind(&self, claim: &Claim<'_>, pair: &Arc<KeyPair>) -> Binding {
-        let is_known = |b: &&Binding| {
-            b.certificate.secret.as_ref() == Some(&claim.secret) && b.certificate.pair.digest == pair.digest
+        let is_known = |known: &&Arc<Certificate>| {
+            known.secret.as_ref() == Some(&claim.secret) && known.pair.digest == pair.digest
         };
         let new = || Arc::new(Certificate { pair: pair.clone(), secret: Some(claim.secret.clone()) });
-        let certificate = self.bindings().find(is_known).map_or_else(new, |known| known.certificate.clone());
+        let served = self.bindings().map(|binding| &binding.certificate);
+        let awaited = self.awaited_before().map(|awaited| &awaited.certificate);
+        let certificate = served.chain(awaited).find(is_known).map_or_else(new, |known| known.clone());
         Binding { certificate, ingress: claim.ingress().cloned(), missing_since: None }
     }
 
@@ -271,6 +309,11 @@ impl<'a> Resolver<'a> {
 
     fn bindings(&self) -> impl Iterator<Item = &'a Binding> + use<'a> {
         self.previous.into_iter().flat_map(|previous| previous.iter())
+    }
+
+    /// What waited for a staple up to now.
+    fn awaited_before(&self) -> impl Iterator<Item = &'a Awaited> + use<'a> {
+        self.previous.into_iter().flat_map(|previous| previous.awaited())
     }
 
     /// Says what there is to say about the age of a certificate that is served, and when that will change.

@@ -3,6 +3,7 @@ use std::sync::LazyLock;
 use proptest::prelude::*;
 
 use super::*;
+use crate::settings::Settings;
 use crate::store::Event;
 use crate::store::objects::{IngressRule, Metadata, Object, Secret, SecretOrigin};
 use crate::testing::certificates::Authority;
@@ -62,6 +63,10 @@ fn named(name: &str) -> ObjectName {
     ObjectName::new(namespace, name)
 }
 
+fn waits() -> StapleWaits {
+    StapleWaits::of(&Settings::default())
+}
+
 /// A store with one host under test, compiled again and again.
 struct World {
     store: Store,
@@ -109,8 +114,9 @@ impl World {
 
     fn compile(&mut self) -> HostOutcome {
         let all = |_: &Ingress| true;
-        let compile =
-            |previous| compile_host_certificates(&self.store, &self.host, previous, &all, GRACE, self.now);
+        let compile = |previous| {
+            compile_host_certificates(&self.store, &self.host, previous, &all, GRACE, waits(), self.now)
+        };
         let outcome = compile(self.served.as_ref());
         let again = compile(outcome.certificates.as_ref());
         match (&outcome.certificates, &again.certificates) {
@@ -255,7 +261,7 @@ fn an_ingress_of_another_class_has_no_say() {
     let mut world = World::new("www.foo.test");
     world.secret("s", &pair(1, &["www.foo.test"])).ingress("i", 1, &[(&[], "s")]);
     let none = |_: &Ingress| false;
-    let outcome = compile_host_certificates(&world.store, &world.host, None, &none, GRACE, NOW);
+    let outcome = compile_host_certificates(&world.store, &world.host, None, &none, GRACE, waits(), NOW);
     assert!(outcome.certificates.is_none() && outcome.diagnostics.is_empty());
 }
 
@@ -428,13 +434,20 @@ fn the_default_certificate_is_rotated_like_any_other() {
     let name = named("s");
     let mut world = World::new("");
     let compile = |world: &mut World, default: Option<&ObjectName>| {
-        let outcome =
-            compile_default_certificate(&world.store, default, &generated, world.served.as_ref(), world.now);
+        let outcome = compile_default_certificate(
+            &world.store,
+            default,
+            &generated,
+            world.served.as_ref(),
+            waits(),
+            world.now,
+        );
         let again = compile_default_certificate(
             &world.store,
             default,
             &generated,
             Some(&outcome.certificates),
+            waits(),
             world.now,
         );
         assert!(Arc::ptr_eq(&outcome.certificates, &again.certificates));

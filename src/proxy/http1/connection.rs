@@ -145,6 +145,11 @@ impl Connection {
         self.body.borrow().decoder.is_end()
     }
 
+    /// Where the next request begins can no longer be told.
+    pub fn is_body_broken(&self) -> bool {
+        matches!(self.body.borrow().decoder, Decoder::Broken)
+    }
+
     /// Whether the client still holds the body back, waiting for `100 Continue`.
     pub fn is_continue_owed(&self) -> bool {
         self.continue_owed.get()

@@ -134,7 +134,8 @@ fn parse(head: Bytes, limits: HeadLimits) -> Result<Head, HeadError> {
         // The end of the head was found, so nothing can be missing.
         Ok(Status::Partial) => return Err(HeadError::Field),
         Err(httparse::Error::TooManyHeaders) => return Err(HeadError::TooLarge),
-        Err(httparse::Error::Version) => return Err(HeadError::Version),
+        Err(httparse::Error::Version) if names_http(&head) => return Err(HeadError::Version),
+        Err(httparse::Error::Version) => return Err(HeadError::RequestLine),
         Err(httparse::Error::Token | httparse::Error::NewLine) => return Err(HeadError::RequestLine),
         Err(_) => return Err(HeadError::Field),
     }
@@ -150,6 +151,12 @@ fn parse(head: Bytes, limits: HeadLimits) -> Result<Head, HeadError> {
         headers.append(name, value);
     }
     finish(method, target, version, headers)
+}
+
+/// Whether the request line ends in a version of HTTP at all, if not in one that is spoken here.
+fn names_http(head: &[u8]) -> bool {
+    let line = head.split(|byte| *byte == b'\r').next().unwrap_or_default();
+    line.rsplit(|byte| *byte == b' ').next().is_some_and(|version| version.starts_with(b"HTTP/"))
 }
 
 /// The request target as it was sent. A fragment has no place in one, and `Uri` would drop it silently.

@@ -4,9 +4,9 @@
 //! gateway must refuse it, and its timers cost a system call a request (`docs/adr/0004-http1-server.md`). All
 //! of a connection runs in one task without locks; deadlines are coarse and shared.
 
-mod chunked;
+pub(crate) mod chunked;
 mod connection;
-mod head;
+pub(crate) mod head;
 mod respond;
 
 use std::future::poll_fn;
@@ -172,7 +172,8 @@ async fn exchange(
     drain: &DrainWatch,
 ) -> Next {
     connection.expect_body(head.framing, head.expect_continue, limits.body_timeout);
-    let keep_alive = head.keep_alive && !limits.keep_alive.is_zero();
+    // What follows a CONNECT was meant for a tunnel, not for us (RFC 9110, section 9.3.6).
+    let keep_alive = head.keep_alive && !limits.keep_alive.is_zero() && head.method != http::Method::CONNECT;
     let trailers = head.headers.get(TE).is_some_and(|te| te.as_bytes().eq_ignore_ascii_case(b"trailers"));
     let mut exchange = Exchange { method: head.method.clone(), version: head.version, keep_alive, trailers };
     let upgrade = head.upgrade;
@@ -240,7 +241,9 @@ async fn call(
 /// Whether what is left of a request body is little enough, and on its way, to be read and dropped.
 fn discard_later(connection: &Rc<Connection>) -> bool {
     let left = http_body::SizeHint::upper(&connection.request_body().size_hint());
-    !connection.is_continue_owed() && left.is_none_or(|left| left <= DISCARD as u64)
+    !connection.is_continue_owed()
+        && !connection.is_body_broken()
+        && left.is_none_or(|left| left <= DISCARD as u64)
 }
 
 /// Reads and drops the rest of a request body; `false` where it is too long or broken.

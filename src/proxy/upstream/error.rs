@@ -7,6 +7,7 @@ use std::fmt;
 use http::StatusCode;
 
 use crate::proxy::body::BodyError;
+use crate::proxy::http1::RequestBodyError;
 
 /// Why a request got no (whole) response from a backend.
 #[derive(Debug, thiserror::Error)]
@@ -29,10 +30,25 @@ impl UpstreamError {
         self
     }
 
-    /// The client's body turned out to be larger than allowed.
-    pub fn is_too_large(&self) -> bool {
-        let source = self.source.as_ref().and_then(|source| source.downcast_ref::<BodyError>());
-        matches!(source, Some(BodyError::TooLarge))
+    /// What the client is answered, as long as no response has begun. What was wrong with its own body it is told.
+    pub fn status(&self) -> StatusCode {
+        match self.body_error() {
+            Some(BodyError::TooLarge) => StatusCode::PAYLOAD_TOO_LARGE,
+            Some(BodyError::Request(RequestBodyError::TimedOut)) => StatusCode::REQUEST_TIMEOUT,
+            _ => self.reason.status(),
+        }
+    }
+
+    /// Why the client's body broke off, however deep a library has wrapped it.
+    fn body_error(&self) -> Option<&BodyError> {
+        let mut source: Option<&(dyn Error + 'static)> = self.source.as_deref().map(|source| source as _);
+        while let Some(error) = source {
+            if let Some(error) = error.downcast_ref() {
+                return Some(error);
+            }
+            source = error.source();
+        }
+        None
     }
 
     pub fn retry(mut self, retry: Retry) -> Self {

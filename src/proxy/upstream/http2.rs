@@ -28,6 +28,7 @@ use super::http1::{Pace, Timing, Wait};
 use super::pool::Key;
 use crate::proxy::body::{Body, BodyError};
 use crate::proxy::deadlines::{Deadlines, Tick};
+use crate::proxy::http1::RequestBodyError;
 
 #[cfg(test)]
 mod tests;
@@ -256,8 +257,9 @@ fn headers_for(headers: &HeaderMap) -> HeaderMap {
 }
 
 fn explain(error: hyper::Error, progress: &Progress) -> UpstreamError {
-    if progress.failed.get() {
-        return UpstreamError::new(Reason::ClientBody).caused_by(error);
+    // What hyper makes of it is a stream that was reset; the client's own failure says more.
+    if let Some(failure) = progress.failure.take() {
+        return UpstreamError::new(Reason::ClientBody).caused_by(failure);
     }
     let protocol_error = error.source().and_then(|cause| cause.downcast_ref::<h2::Error>());
     let retry = match protocol_error {
@@ -275,7 +277,8 @@ fn explain(error: hyper::Error, progress: &Progress) -> UpstreamError {
 struct Progress {
     wait: Cell<Wait>,
     moved: Cell<bool>,
-    failed: Cell<bool>,
+    /// Why the client's body broke off.
+    failure: RefCell<Option<BodyError>>,
     waiting: RefCell<Option<Waker>>,
 }
 
@@ -284,7 +287,7 @@ impl Default for Progress {
         Self {
             wait: Cell::new(Wait::Send),
             moved: Cell::new(false),
-            failed: Cell::new(false),
+            failure: RefCell::default(),
             waiting: RefCell::default(),
         }
     }
@@ -322,11 +325,14 @@ impl http_body::Body for RequestBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let frame = Pin::new(&mut self.body).poll_frame(cx);
+        let mut frame = Pin::new(&mut self.body).poll_frame(cx);
+        if let Poll::Ready(Some(Err(failure))) = &mut frame {
+            let failure = mem::replace(failure, RequestBodyError::Closed.into());
+            self.progress.failure.replace(Some(failure));
+        }
         match &frame {
             Poll::Pending => self.progress.set(Wait::Client, false),
             Poll::Ready(Some(Ok(_))) if !self.body.is_end_stream() => self.progress.set(Wait::Send, true),
-            Poll::Ready(Some(Err(_))) => self.progress.failed.set(true),
             Poll::Ready(_) => self.progress.set(Wait::Read, true),
         }
         frame

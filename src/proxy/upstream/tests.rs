@@ -20,9 +20,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::spawn_local;
 
 use super::*;
+use crate::names::object::{ObjectName, ServicePortRef};
+use crate::proxy::body::Streamed;
 use crate::snapshot::clusters::ClusterKey;
 use crate::snapshot::hosts::HttpsRedirect;
-use crate::store::objects::{ObjectName, ServicePortRef};
 
 /// Starts a backend that handles each connection, given with its number, by `handle`.
 pub async fn backend<F: Future<Output = ()> + 'static>(
@@ -111,18 +112,19 @@ pub async fn collect(
 
 /// A server that forwards everything to `address`, so that bodies come from real clients.
 pub async fn gateway(address: SocketAddr, protocol: BackendProtocol, deadlines: Deadlines) -> SocketAddr {
-    let upstream = Upstream::new(PoolLimits::default(), ClientTls::unverified(), deadlines);
+    let upstream = Upstream::new(PoolLimits::default(), ClientTls::unverified(), deadlines.clone());
     let (upstream, cluster) = (Rc::new(upstream), Rc::new(cluster(&[address])));
     backend(move |_, stream| {
-        let (upstream, cluster) = (upstream.clone(), cluster.clone());
+        let (upstream, cluster, deadlines) = (upstream.clone(), cluster.clone(), deadlines.clone());
         let service = service_fn(move |request: Request<hyper::body::Incoming>| {
             let (upstream, cluster) = (upstream.clone(), cluster.clone());
+            let request = request.map(|body| Streamed::wrap(body, &deadlines, Duration::from_secs(3600)));
             async move {
-                match upstream.forward(&cluster, &policy(protocol), request.map(Body::from)).await {
+                match upstream.forward(&cluster, &policy(protocol), request).await {
                     Ok(response) => Ok::<_, std::convert::Infallible>(response),
                     Err(error) => {
                         let mut response = Response::new(Body::from(Bytes::from(error.to_string())));
-                        *response.status_mut() = error.reason.status();
+                        *response.status_mut() = error.status();
                         Ok(response)
                     }
                 }

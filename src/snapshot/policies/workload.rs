@@ -8,7 +8,7 @@ use serde::ser::{Serialize, SerializeStruct, Serializer};
 
 use super::matching::{Connection, Facts, Questions};
 use super::{Action, Authorization, CONVERTED_PREFIX, STATIC_STRICT, Scope};
-use crate::store::objects::ObjectName;
+use crate::names::object::ObjectName;
 
 /// All policies, by what they apply to.
 #[derive(Clone, Debug, Default)]

@@ -58,7 +58,7 @@ fn decode_pair(unit: &Unit, contents: &Contents, namespace: &Arc<str>, hasher: &
     }
 }
 
-fn decode_manifest(bytes: &[u8], hasher: &impl BuildHasher) -> Content {
+pub(crate) fn decode_manifest(bytes: &[u8], hasher: &impl BuildHasher) -> Content {
     let text = match std::str::from_utf8(bytes) {
         Ok(text) => text,
         Err(error) => {

@@ -55,6 +55,7 @@ impl Show {
                 Event::Apply(object) => format!("apply {} {}", object.kind(), object.metadata().name),
                 Event::Delete(kind, name) => format!("delete {kind} {name}"),
                 Event::Replace(kind, _) => format!("replace {kind}"),
+                Event::Staple(_) | Event::StapleGone(_) => unreachable!("not from a folder"),
             });
             self.store.apply(event);
         }

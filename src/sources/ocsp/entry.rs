@@ -9,14 +9,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::Wanted;
 use super::address::is_permitted;
 use super::fetch::{FetchError, Order};
 use super::settings::OcspSettings;
 use super::target::{Host, Target};
-use super::{OcspState, StapleEvent, Wanted};
 use crate::tls::ocsp::request::Request;
 use crate::tls::ocsp::response::{Refusal, Staple, verify};
 use crate::tls::ocsp::schedule::{refresh_delay, retry_delay};
+use crate::tls::ocsp::status::{OcspState, OcspStatus};
 
 /// Why an attempt gave no staple.
 #[derive(Debug, thiserror::Error)]
@@ -193,8 +194,8 @@ impl Entry {
         self.failures > 0
     }
 
-    pub fn event(&self) -> StapleEvent {
-        StapleEvent {
+    pub fn status(&self) -> OcspStatus {
+        OcspStatus {
             fingerprint: self.wanted.fingerprint,
             state: self.state,
             staple: self.staple.clone(),

@@ -16,7 +16,8 @@ use tokio::time::{Instant, sleep_until};
 use super::entry::Entry;
 use super::fetch::FetchError;
 use super::queue::{Place, Queue, Ticket};
-use super::{Cache, Environment, OcspSettings, StapleEvent, Update, Wanted};
+use super::{Cache, Environment, OcspSettings, Update, Wanted};
+use crate::store::Event;
 use crate::tls::ocsp::Staple;
 
 /// The longest sleep between two looks at the wall clock.
@@ -85,11 +86,7 @@ impl Task {
         }
     }
 
-    pub async fn run(
-        mut self,
-        mut updates: mpsc::UnboundedReceiver<Update>,
-        events: mpsc::Sender<StapleEvent>,
-    ) {
+    pub async fn run(mut self, mut updates: mpsc::UnboundedReceiver<Update>, events: mpsc::Sender<Event>) {
         self.sweep_cache();
         loop {
             self.drop_ended();
@@ -116,11 +113,11 @@ impl Task {
             Update::All(wanted) => {
                 let kept: HashSet<Fingerprint> = wanted.iter().map(|wanted| wanted.fingerprint).collect();
                 let gone: Vec<_> = self.entries.keys().filter(|key| !kept.contains(*key)).copied().collect();
-                gone.iter().for_each(|fingerprint| self.remove(fingerprint));
+                gone.iter().for_each(|fingerprint| self.drop_wanted(fingerprint));
                 self.add(wanted);
             }
             Update::Add(wanted) => self.add(vec![wanted]),
-            Update::Remove(fingerprint) => self.remove(&fingerprint),
+            Update::Remove(fingerprint) => self.drop_wanted(&fingerprint),
             Update::Settings(settings) => self.reconfigure(settings),
         }
     }
@@ -134,17 +131,26 @@ impl Task {
                 wanted.leaf = CertificateDer::from(Vec::new());
                 wanted.issuer = None;
             }
-            self.tell(fingerprint);
             if self.entries.get(&fingerprint).is_some_and(|slot| slot.entry.wanted == wanted) {
+                self.tell(fingerprint);
                 continue;
             }
             self.remove(&fingerprint);
             let entry = Entry::new(wanted, &self.settings);
+            if entry.order.is_none() {
+                // The others are told of when it is known whether the disk has a staple for them.
+                self.tell(fingerprint);
+            }
             let slot = Slot { entry, ticket: 0, timer: None, ends: None, attempt: None };
             self.entries.insert(fingerprint, slot);
             begun.push(fingerprint);
         }
         self.begin(&begun);
+    }
+
+    fn drop_wanted(&mut self, fingerprint: &Fingerprint) {
+        self.remove(fingerprint);
+        self.tell(*fingerprint);
     }
 
     /// Forgets a certificate. What is under way for it is broken off; what waits is recognised by its ticket.
@@ -359,10 +365,13 @@ impl Task {
     }
 
     /// The next event, with what is known now rather than when it was announced.
-    fn next_event(&mut self) -> Option<StapleEvent> {
+    fn next_event(&mut self) -> Option<Event> {
         let fingerprint = self.outbox.pop_front()?;
         self.untold.remove(&fingerprint);
-        self.entries.get(&fingerprint).map(|slot| slot.entry.event())
+        Some(match self.entries.get(&fingerprint) {
+            Some(slot) => Event::Staple(Arc::new(slot.entry.status())),
+            None => Event::StapleGone(fingerprint),
+        })
     }
 
     fn sweep_cache(&mut self) {

@@ -1,6 +1,6 @@
 use super::field::quoted;
 use super::metadata::is_subdomain;
-use super::{Field, Findings, Metadata};
+use super::{Field, Findings, Metadata, ServicePortRef};
 use crate::names::HostPattern;
 
 /// `networking.k8s.io/v1 Ingress`.
@@ -55,13 +55,6 @@ pub enum Backend {
     },
     /// A `resource` backend, which Portcullis does not serve.
     Resource,
-}
-
-/// A Service port by number or by name.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum ServicePortRef {
-    Number(u16),
-    Name(String),
 }
 
 impl Ingress {

@@ -22,15 +22,15 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
 
 use serde::Serialize;
 
+pub use crate::names::object::{ObjectName, ServicePortRef};
 pub use authorization_policy::{AuthorizationPolicy, Clause, ClauseValues, PolicyAction, PolicyRule, Term};
 pub use config_map::ConfigMap;
 pub use endpoint_slice::{Endpoint, EndpointPort, EndpointSlice};
 pub use field::{Field, Findings, quoted};
-pub use ingress::{Backend, Ingress, IngressPath, IngressRule, IngressTls, PathType, ServicePortRef};
+pub use ingress::{Backend, Ingress, IngressPath, IngressRule, IngressTls, PathType};
 pub use ingress_class::IngressClass;
 pub use kinds::{Decoded, Unknown};
 pub use metadata::{is_label, is_subdomain};
@@ -79,28 +79,6 @@ impl Kind {
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
-    }
-}
-
-/// Namespace and name; the namespace is empty for cluster-scoped kinds.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-pub struct ObjectName {
-    pub namespace: Arc<str>,
-    pub name: Arc<str>,
-}
-
-impl ObjectName {
-    pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
-        Self { namespace: namespace.into(), name: name.into() }
-    }
-}
-
-impl fmt::Display for ObjectName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &*self.namespace {
-            "" => f.write_str(&self.name),
-            namespace => write!(f, "{namespace}/{}", self.name),
-        }
     }
 }
 

@@ -192,8 +192,14 @@ fn ocsp_responder(leaf: &Certificate<'_>) -> Option<String> {
         GeneralName::URI(url) => Some(url),
         _ => None,
     });
-    let mut fetchable = urls.filter(|url| url.starts_with("http://") || url.starts_with("https://"));
-    fetchable.next().map(str::to_owned)
+    let urls: Vec<&str> = urls.collect();
+    let fetchable = urls.iter().find(|url| is_http(url));
+    fetchable.or(urls.first()).map(|url| (*url).to_owned())
+}
+
+fn is_http(url: &str) -> bool {
+    let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
+    scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https")
 }
 
 /// RFC 7633: a list of TLS extensions; 5 is `status_request`.

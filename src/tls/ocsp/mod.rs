@@ -10,7 +10,11 @@ pub mod request;
 pub mod response;
 pub mod schedule;
 mod signed;
+pub mod stapled;
+pub mod status;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
 pub use response::{Refusal, Staple};
+pub use stapled::Stapled;
+pub use status::{OcspState, OcspStatus};

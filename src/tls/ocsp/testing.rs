@@ -81,6 +81,13 @@ impl Ca {
 }
 
 impl Order<'_> {
+    /// DNS names in place of `shop.example.com`.
+    pub fn names(mut self, names: &[&str]) -> Self {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        self.params.subject_alt_names = CertificateParams::new(names).unwrap().subject_alt_names;
+        self
+    }
+
     /// Responder URLs for the AIA extension.
     pub fn urls(mut self, urls: &[&str]) -> Self {
         let access = urls.iter().flat_map(|url| {

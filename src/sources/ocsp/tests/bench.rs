@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use super::super::fetch::{FetchError, Order};
 use super::super::*;
 use crate::tls::ocsp::request::Request;
+use crate::tls::ocsp::status::{OcspState, OcspStatus};
 use crate::tls::ocsp::testing::{Answer, Ca, Issued};
 
 /// What the bench's wall clock shows when a test begins.
@@ -83,7 +84,7 @@ impl Fetch for FetchOf {
 /// The running task and both of its ends.
 pub struct Bench {
     pub updates: mpsc::UnboundedSender<Update>,
-    pub events: mpsc::Receiver<StapleEvent>,
+    pub events: mpsc::Receiver<Event>,
     pub fake: Arc<FakeFetch>,
     /// How far the wall clock was set, in seconds.
     pub set: Arc<AtomicI64>,
@@ -111,17 +112,26 @@ impl Bench {
         self.updates.send(update).unwrap();
     }
 
-    /// The next event about `wanted` for which `is` holds. Others are read past.
-    pub async fn event(&mut self, wanted: &Wanted, is: impl Fn(&StapleEvent) -> bool) -> StapleEvent {
+    /// The next status of any certificate. That one is gone is read past.
+    pub async fn next(&mut self) -> OcspStatus {
         loop {
-            let event = self.events.recv().await.expect("the task runs");
+            if let Event::Staple(status) = self.events.recv().await.expect("the task runs") {
+                return (*status).clone();
+            }
+        }
+    }
+
+    /// The next event about `wanted` for which `is` holds. Others are read past.
+    pub async fn event(&mut self, wanted: &Wanted, is: impl Fn(&OcspStatus) -> bool) -> OcspStatus {
+        loop {
+            let event = self.next().await;
             if event.fingerprint == wanted.fingerprint && is(&event) {
                 return event;
             }
         }
     }
 
-    pub async fn state(&mut self, wanted: &Wanted, state: OcspState) -> StapleEvent {
+    pub async fn state(&mut self, wanted: &Wanted, state: OcspState) -> OcspStatus {
         self.event(wanted, |event| event.state == state).await
     }
 

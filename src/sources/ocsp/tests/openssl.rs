@@ -7,6 +7,7 @@ use base64::Engine;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::super::*;
+use crate::tls::ocsp::status::{OcspState, OcspStatus};
 use crate::tls::ocsp::testing::Ca;
 
 /// A running responder; killed when dropped.
@@ -60,7 +61,7 @@ fn pem(der: &[u8]) -> String {
 }
 
 /// Runs the task against openssl and returns the first event that is not "pending".
-async fn first_event(ca: &Ca, signer: (&[u8], String), status: &str, path: &str) -> StapleEvent {
+async fn first_event(ca: &Ca, signer: (&[u8], String), status: &str, path: &str) -> OcspStatus {
     let probe = ca.leaf().serial(&[0x11, 0x22, 0x33]).issue();
     let (_, parsed) = X509Certificate::from_der(&probe.der).unwrap();
     let responder = Openssl::start(ca, signer, parsed.raw_serial(), status);
@@ -74,9 +75,9 @@ async fn first_event(ca: &Ca, signer: (&[u8], String), status: &str, path: &str)
     tokio::spawn(run(Environment::system(OcspMetrics::default()), None, settings, inbox, outbox));
     updates.send(Update::Add(wanted)).unwrap();
     loop {
-        let event = events.recv().await.unwrap();
-        if event.state != OcspState::Pending {
-            return event;
+        let Event::Staple(status) = events.recv().await.unwrap() else { continue };
+        if status.state != OcspState::Pending {
+            return (*status).clone();
         }
     }
 }

@@ -1,0 +1,35 @@
+//! Names of Kubernetes objects, as data: the data plane shows them and compares them, nothing more.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+/// Namespace and name; the namespace is empty for cluster-scoped kinds.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct ObjectName {
+    pub namespace: Arc<str>,
+    pub name: Arc<str>,
+}
+
+impl ObjectName {
+    pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+}
+
+impl fmt::Display for ObjectName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &*self.namespace {
+            "" => f.write_str(&self.name),
+            namespace => write!(f, "{namespace}/{}", self.name),
+        }
+    }
+}
+
+/// A Service port by number or by name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ServicePortRef {
+    Number(u16),
+    Name(String),
+}

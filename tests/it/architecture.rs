@@ -1,0 +1,105 @@
+//! Data flows one way: the modules of the data plane never name those of the control plane.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What each part of the data plane, and what it stands on, must not name.
+const FORBIDDEN: &[(&str, &[&str])] = &[
+    ("src/names", CONTROL_PLANE),
+    ("src/net", CONTROL_PLANE),
+    ("src/proxy", CONTROL_PLANE),
+    ("src/snapshot", CONTROL_PLANE),
+    ("src/telemetry", CONTROL_PLANE),
+    ("src/tls", CONTROL_PLANE),
+    ("src/compile", &["app", "admin", "cli", "proxy", "sources", "status", "supervisor"]),
+    ("src/store", &["app", "admin", "cli", "compile", "proxy", "sources", "status", "supervisor"]),
+    ("src/sources", &["app", "admin", "cli", "compile", "proxy", "status", "supervisor"]),
+];
+const CONTROL_PLANE: &[&str] = &[
+    "admin",
+    "annotations",
+    "app",
+    "ca",
+    "cli",
+    "compile",
+    "demo",
+    "sources",
+    "status",
+    "store",
+    "supervisor",
+];
+
+#[test]
+fn no_module_reaches_back_against_the_flow() {
+    let mut found = Vec::new();
+    for (part, forbidden) in FORBIDDEN {
+        for file in sources(part) {
+            let text = fs::read_to_string(&file).unwrap();
+            for (number, line) in
+                text.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//"))
+            {
+                let names = |module: &&&str| {
+                    let path = format!("crate::{module}");
+                    let rest = line.find(&path).map(|at| &line[at + path.len()..]);
+                    rest.is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_'))
+                };
+                for module in forbidden.iter().filter(names) {
+                    found.push(format!("{}:{} names {module}", file.display(), number + 1));
+                }
+            }
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+#[test]
+fn only_net_is_unsafe() {
+    let unsafe_elsewhere: Vec<_> = sources("src")
+        .into_iter()
+        .filter(|file| !file.starts_with("src/net"))
+        .filter(|file| {
+            let text = fs::read_to_string(file).unwrap();
+            text.lines().any(|line| {
+                line.contains("unsafe {") || line.contains("unsafe fn") || line.contains("unsafe impl")
+            })
+        })
+        .collect();
+    assert!(unsafe_elsewhere.is_empty(), "{unsafe_elsewhere:?}");
+}
+
+#[test]
+fn only_tls_names_rustls() {
+    let elsewhere: Vec<_> = sources("src")
+        .into_iter()
+        .filter(|file| !file.starts_with("src/tls") && !file.starts_with("src/testing"))
+        .filter(|file| fs::read_to_string(file).unwrap().contains("rustls::"))
+        .collect();
+    assert!(elsewhere.is_empty(), "{elsewhere:?}");
+}
+
+/// The Rust files of `src/PART.rs` and `src/PART/`, without tests: those may stand anywhere.
+fn sources(part: &str) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    let single = PathBuf::from(format!("{part}.rs"));
+    if single.is_file() {
+        files.push(single);
+    }
+    let mut folders = vec![PathBuf::from(part)];
+    while let Some(folder) = folders.pop() {
+        let Ok(entries) = fs::read_dir(&folder) else { continue };
+        for path in entries.map(|entry| entry.unwrap().path()) {
+            match path {
+                path if is_test(&path) => {}
+                path if path.is_dir() => folders.push(path),
+                path if path.extension().is_some_and(|extension| extension == "rs") => files.push(path),
+                _ => {}
+            }
+        }
+    }
+    assert!(!files.is_empty(), "{part} has no sources");
+    files
+}
+
+fn is_test(path: &Path) -> bool {
+    path.file_stem().is_some_and(|stem| stem == "tests" || stem == "testing")
+}

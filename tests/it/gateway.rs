@@ -1,0 +1,207 @@
+//! The gateway under test: the real binary in a process of its own, with a folder of manifests, until the test
+//! ends. Its log is printed when the test fails.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use portcullis::testing::backend::Backend;
+use portcullis::testing::certificates::{Authority, PemPair};
+use portcullis::testing::client::Client;
+use portcullis::testing::frames::Frames;
+use portcullis::testing::http2::Http2;
+use portcullis::testing::{PATIENCE, eventually};
+use tempfile::TempDir;
+
+use crate::manifests::{Ingress, secret, service};
+
+/// What a gateway is started with.
+pub struct Setup {
+    folder: TempDir,
+    settings: String,
+    files: usize,
+}
+
+impl Setup {
+    pub fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("manifests")).unwrap();
+        Self { folder, settings: "workers: 1\nlog-level: debug\n".into(), files: 0 }
+    }
+
+    /// A line of the settings file.
+    pub fn setting(mut self, line: &str) -> Self {
+        self.settings += &format!("{line}\n");
+        self
+    }
+
+    /// A file of manifests.
+    pub fn manifest(mut self, yaml: impl AsRef<str>) -> Self {
+        self.files += 1;
+        let file = self.folder.path().join(format!("manifests/{}.yaml", self.files));
+        fs::write(file, yaml.as_ref()).unwrap();
+        self
+    }
+
+    pub fn service(self, name: &str, endpoints: &[SocketAddr]) -> Self {
+        self.manifest(service(name, endpoints))
+    }
+
+    pub fn ingress(self, ingress: &Ingress) -> Self {
+        self.manifest(ingress.yaml())
+    }
+
+    pub fn secret(self, name: &str, pair: &PemPair) -> Self {
+        self.manifest(secret(name, pair))
+    }
+
+    pub fn start(self) -> Gateway {
+        let settings = self.folder.path().join("settings.yaml");
+        fs::write(&settings, &self.settings).unwrap();
+        let proxied = self.settings.contains("use-proxy-protocol: true");
+        let ports = free_ports();
+        let log = self.folder.path().join("log");
+        let process = Command::new(env!("CARGO_BIN_EXE_portcullis"))
+            .arg("serve")
+            .arg("--settings")
+            .arg(settings)
+            .arg("--manifests")
+            .arg(self.folder.path().join("manifests"))
+            .args(["--bind-address", "127.0.0.1", "--http-port", &ports[0].to_string()])
+            .args(["--https-port", &ports[1].to_string(), "--admin-port", &ports[2].to_string()])
+            .stdin(Stdio::null())
+            .stdout(File::create(&log).unwrap())
+            .stderr(File::options().append(true).open(&log).unwrap())
+            .spawn()
+            .unwrap();
+        let at = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let mut gateway =
+            Gateway { process, http: at(ports[0]), https: at(ports[1]), log, folder: self.folder };
+        gateway.wait_until_it_answers(proxied);
+        gateway
+    }
+}
+
+/// Ports that were free a moment ago.
+fn free_ports() -> [u16; 3] {
+    let listeners = [(); 3].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
+    listeners.map(|listener| listener.local_addr().unwrap().port())
+}
+
+/// A running gateway.
+pub struct Gateway {
+    process: Child,
+    pub http: SocketAddr,
+    pub https: SocketAddr,
+    log: PathBuf,
+    folder: TempDir,
+}
+
+impl Gateway {
+    /// One host, `a.example`, with a certificate, all of whose requests go to `backend`; plain HTTP too.
+    pub fn before(backend: &Backend) -> Self {
+        Self::with(backend, &[])
+    }
+
+    /// As [`before`](Self::before), with these settings.
+    pub fn with(backend: &Backend, settings: &[&str]) -> Self {
+        Self::in_front_of(backend.address(), &[], settings)
+    }
+
+    /// As [`with`](Self::with), for any backend and with annotations.
+    pub fn in_front_of(address: SocketAddr, annotations: &[(&str, &str)], settings: &[&str]) -> Self {
+        let mut ingress = Ingress::new("a", "a.example").path("Prefix", "/", "web").tls("a-tls");
+        ingress = ingress.annotation("ssl-redirect", "false");
+        for (name, value) in annotations {
+            ingress = ingress.annotation(name, value);
+        }
+        let pair = Authority::new("test").leaf(&["a.example"]).issue();
+        let setup = Setup::new().service("web", &[address]).secret("a-tls", &pair).ingress(&ingress);
+        settings.iter().fold(setup, |setup, line| setup.setting(line)).start()
+    }
+
+    pub fn client(&self) -> Client {
+        Client::plain(self.http)
+    }
+
+    /// HTTP/1.1 under TLS.
+    pub fn tls_client(&self, sni: &str) -> Client {
+        Client::tls(self.https, Some(sni))
+    }
+
+    /// HTTP/2 frames by hand.
+    pub fn frames(&self) -> Frames {
+        Frames::connect(self.https, "a.example", &[])
+    }
+
+    pub async fn http2(&self, sni: &str) -> Http2 {
+        Http2::connect(self.https, sni).await
+    }
+
+    /// Replaces or adds a file of manifests, as a careful writer does.
+    pub fn write(&self, name: &str, yaml: &str) {
+        let staged = self.folder.path().join(format!(".{name}"));
+        fs::write(&staged, yaml).unwrap();
+        fs::rename(staged, self.folder.path().join("manifests").join(name)).unwrap();
+    }
+
+    pub fn terminate(&self) {
+        let pid = rustix::process::Pid::from_child(&self.process);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    }
+
+    /// Waits for the process to end by itself.
+    pub fn wait(&mut self) -> ExitStatus {
+        let mut status = None;
+        eventually("the end of the gateway", || {
+            status = self.process.try_wait().unwrap();
+            status.is_some()
+        });
+        status.unwrap()
+    }
+
+    /// Resident memory in KiB.
+    pub fn resident(&self) -> usize {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
+    /// Everything it has logged.
+    pub fn log(&self) -> String {
+        let mut text = String::new();
+        File::open(&self.log).unwrap().read_to_string(&mut text).unwrap();
+        text
+    }
+
+    fn wait_until_it_answers(&mut self, proxied: bool) {
+        let begun = Instant::now();
+        while TcpStream::connect(self.http).is_err() {
+            if let Some(status) = self.process.try_wait().unwrap() {
+                panic!("the gateway ended with {status}:\n{}", self.log());
+            }
+            assert!(begun.elapsed() < PATIENCE, "the gateway does not listen:\n{}", self.log());
+            thread::sleep(Duration::from_millis(10));
+        }
+        // Until it is ready the kernel queues what comes; the answer is the sign.
+        let mut client = Client::plain(self.http);
+        if proxied {
+            client.send("PROXY UNKNOWN\r\n");
+        }
+        client.get("readiness.invalid", "/");
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        if thread::panicking() {
+            eprintln!("--- log of the gateway ---\n{}", self.log());
+        }
+    }
+}

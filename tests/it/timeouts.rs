@@ -1,0 +1,131 @@
+//! Slow and silent clients and backends: every wait has an end, and the end has a reason.
+
+use std::thread;
+use std::time::Duration;
+
+use portcullis::testing::backend::{After, Backend};
+use portcullis::testing::client::Client;
+use portcullis::testing::eventually;
+
+use crate::gateway::Gateway;
+
+#[test]
+fn a_head_that_comes_too_slowly() {
+    let backend = Backend::echo();
+    let gateway = Gateway::with(&backend, &["client-header-timeout: 500ms"]);
+    for mut client in [gateway.client(), gateway.tls_client("a.example")] {
+        client.send("GET / HTTP/1.1\r\nHost: a.exa");
+        client.assert_closed();
+    }
+    // A byte now and then does not help: the time is for the whole head.
+    let mut client = gateway.client();
+    let mut writer = client.wire.tcp().try_clone().unwrap();
+    let drip = thread::spawn(move || {
+        use std::io::Write;
+        for byte in b"GET / HTTP/1.1\r\nX: ".iter().chain(std::iter::repeat_n(&b'x', 1000)) {
+            if writer.write_all(&[*byte]).is_err() {
+                return true;
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+        false
+    });
+    client.assert_closed();
+    assert!(drip.join().unwrap(), "cut off before it was through");
+    // Neither does saying nothing at all.
+    gateway.client().assert_closed();
+}
+
+#[test]
+fn a_tls_handshake_that_does_not_get_anywhere() {
+    let backend = Backend::echo();
+    let gateway = Gateway::with(&backend, &["tls-handshake-timeout: 500ms"]);
+    let mut silent = Client::plain(gateway.https);
+    silent.assert_closed();
+    let mut half = Client::plain(gateway.https);
+    half.send(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03");
+    assert!(half.wire.take_all().len() < 100);
+    assert_eq!(gateway.tls_client("a.example").get("a.example", "/").status, 200);
+}
+
+#[test]
+fn an_idle_connection() {
+    let backend = Backend::echo();
+    let gateway = Gateway::with(&backend, &["keep-alive: 500ms"]);
+    for mut client in [gateway.client(), gateway.tls_client("a.example")] {
+        assert_eq!(client.get("a.example", "/").status, 200);
+        client.assert_closed();
+    }
+    let gateway = Gateway::with(&backend, &["keep-alive: 0s"]);
+    let mut client = gateway.client();
+    assert_eq!(client.get("a.example", "/").field("connection"), Some("close"));
+    client.assert_closed();
+}
+
+#[test]
+fn a_body_that_stops() {
+    let backend = Backend::echo();
+    let gateway = Gateway::with(&backend, &["client-body-timeout: 500ms"]);
+    let mut client = gateway.client();
+    client.send("POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: 10\r\n\r\nhello");
+    let response = client.response();
+    assert_eq!((response.status, response.field("connection")), (408, Some("close")));
+    client.assert_closed();
+    eventually("the backend being let go", || backend.open_connections() == 0);
+}
+
+#[test]
+fn a_client_that_does_not_take_its_response() {
+    let backend = Backend::on_request(|_, wire| {
+        let _ = wire.send("HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n");
+        while wire.send(vec![b'x'; 100_000]).is_ok() {}
+        After::Close
+    });
+    let gateway = Gateway::with(&backend, &["client-body-timeout: 500ms"]);
+    let mut client = gateway.client();
+    client.send("GET / HTTP/1.1\r\nHost: a.example\r\n\r\n");
+    eventually("the request", || backend.open_connections() == 1);
+    eventually("the end of the response", || backend.open_connections() == 0);
+    assert!(!client.response().complete);
+}
+
+#[test]
+fn backends_that_are_silent() {
+    let backend = Backend::on_request(|request, wire| {
+        if request.target == "/half" {
+            let _ = wire.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello");
+        }
+        let _ = wire.fill();
+        After::Close
+    });
+    let gateway = Gateway::in_front_of(backend.address(), &[("proxy-read-timeout", "1")], &[]);
+    let mut client = gateway.client();
+    let response = client.get("a.example", "/");
+    assert_eq!(response.status, 504);
+    assert!(response.text().contains("upstream_timeout"), "{}", response.text());
+    // Once it has begun, a response can only be cut off.
+    let response = client.get("a.example", "/half");
+    assert_eq!((response.status, response.complete, &*response.body), (200, false, &b"hello"[..]));
+    let mut grpc = gateway.client();
+    let response = grpc.ask(
+        "POST / HTTP/1.1\r\nHost: a.example\r\nContent-Type: application/grpc\r\nContent-Length: 0\r\n\r\n",
+    );
+    assert_eq!((response.status, response.field("grpc-status")), (200, Some("4")));
+}
+
+#[test]
+fn clients_that_waste_time_are_in_nobodys_way() {
+    let backend = Backend::echo();
+    let gateway = Gateway::before(&backend);
+    let slow: Vec<Client> = (0..200)
+        .map(|n| {
+            let mut client = if n % 2 == 0 { gateway.client() } else { Client::plain(gateway.https) };
+            client.send("GET / HT");
+            client
+        })
+        .collect();
+    for _ in 0..20 {
+        assert_eq!(gateway.tls_client("a.example").get("a.example", "/").status, 200);
+    }
+    drop(slow);
+}
