@@ -6,7 +6,6 @@
 //! End: readiness goes first, then the workers drain. Signals are the supervisor's business.
 
 mod sockets;
-
 mod stapler;
 
 use std::collections::BTreeMap;
