@@ -602,6 +602,7 @@ impl Workers {
             let parts = WorkerParts {
                 http: sockets.http,
                 https: sockets.https,
+                mesh: sockets.mesh,
                 shared: self.shared.clone(),
                 stats: stats.clone(),
                 access_log: self.access_logs.for_worker(),

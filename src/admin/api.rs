@@ -9,6 +9,7 @@ use time::format_description::well_known::Rfc3339;
 
 use super::AdminState;
 use super::certificates::{CertificateJson, served};
+use super::policies::Policies;
 use super::view::{PendingRestart, SettingsStatus, SourceStatus};
 use crate::diagnostics::Diagnostic;
 use crate::names::HostPattern;
@@ -27,6 +28,11 @@ pub fn certificates(state: &AdminState) -> String {
     let all = served(&snapshot.certificates);
     let certificates = all.iter().map(|served| CertificateJson::new(served, &snapshot)).collect();
     to_json(&Answer { certificates })
+}
+
+/// `/api/v1/policies`.
+pub fn policies(state: &AdminState) -> String {
+    to_json(&Policies::of(state))
 }
 
 /// `/api/v1/diagnostics`.

@@ -8,6 +8,7 @@ mod api;
 mod certificates;
 mod metrics;
 mod page;
+mod policies;
 mod server;
 #[cfg(test)]
 mod tests;

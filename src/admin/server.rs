@@ -133,6 +133,7 @@ impl Admin {
             "/api/v1/status" => self.render(JSON, |state| api::status(state, now())).await,
             "/api/v1/certificates" => self.render(JSON, api::certificates).await,
             "/api/v1/hosts" => self.render(JSON, api::hosts).await,
+            "/api/v1/policies" => self.render(JSON, api::policies).await,
             "/api/v1/diagnostics" => self.render(JSON, api::diagnostics).await,
             _ => text(StatusCode::NOT_FOUND, NOT_FOUND),
         }
@@ -154,7 +155,7 @@ impl Admin {
 }
 
 const NOT_FOUND: &str = "not found; there are /, /healthz, /readyz, /metrics, /api/v1/status, \
-    /api/v1/certificates, /api/v1/hosts and /api/v1/diagnostics";
+    /api/v1/certificates, /api/v1/hosts, /api/v1/policies and /api/v1/diagnostics";
 
 fn healthz(draining: bool) -> Answer {
     match draining {

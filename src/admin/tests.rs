@@ -267,7 +267,7 @@ impl Reply {
     }
 }
 
-const PATHS: [&str; 8] = [
+const PATHS: [&str; 9] = [
     "/",
     "/healthz",
     "/readyz",
@@ -275,6 +275,7 @@ const PATHS: [&str; 8] = [
     "/api/v1/status",
     "/api/v1/certificates",
     "/api/v1/hosts",
+    "/api/v1/policies",
     "/api/v1/diagnostics",
 ];
 

@@ -21,6 +21,7 @@ pub(super) struct Sockets {
 pub(super) struct WorkerSockets {
     pub http: Vec<TcpListener>,
     pub https: Vec<TcpListener>,
+    pub mesh: Vec<TcpListener>,
 }
 
 impl Sockets {
@@ -41,6 +42,7 @@ impl Sockets {
             for (worker, sockets) in workers.iter_mut().zip(deal(sockets, count)?) {
                 match listener.port {
                     Port::HttpsPort => worker.https.extend(sockets),
+                    Port::MeshPort => worker.mesh.extend(sockets),
                     _ => worker.http.extend(sockets),
                 }
             }
@@ -52,7 +54,7 @@ impl Sockets {
 impl WorkerSockets {
     /// Lets connections come in by them.
     pub fn start(&self) -> anyhow::Result<()> {
-        for socket in self.http.iter().chain(&self.https) {
+        for socket in self.http.iter().chain(&self.https).chain(&self.mesh) {
             listen::start(socket).with_context(|| match socket.local_addr() {
                 Ok(address) => format!("cannot listen on {address}"),
                 Err(_) => "cannot listen".into(),
@@ -65,7 +67,9 @@ impl WorkerSockets {
 fn listeners(settings: &Settings, workers: usize) -> Vec<Listener> {
     let mut listeners = Vec::new();
     for ip in &settings.bind_address {
-        for (port, number) in [(Port::HttpPort, settings.http_port), (Port::HttpsPort, settings.https_port)] {
+        let public = [(Port::HttpPort, settings.http_port), (Port::HttpsPort, settings.https_port)];
+        let mesh = settings.mesh_port.map(|number| (Port::MeshPort, number));
+        for (port, number) in public.into_iter().chain(mesh) {
             listeners.push(Listener { port, address: SocketAddr::new(*ip, number), sockets: workers });
         }
     }

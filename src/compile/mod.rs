@@ -17,8 +17,11 @@ pub mod report;
 pub mod staples;
 #[cfg(test)]
 mod tests;
+mod trust;
+mod workloads;
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::diagnostics::{Diagnostic, ObjectRef, Severity};
@@ -28,9 +31,11 @@ use crate::snapshot::Snapshot;
 use crate::snapshot::certificates::{Certificate, CertificateMap};
 use crate::snapshot::clusters::{ClusterKey, ClusterMap};
 use crate::snapshot::hosts::HostMap;
+use crate::snapshot::workloads::Workloads;
 use crate::store::objects::{Ingress, Kind, ObjectName};
 use crate::store::{Changes, Store};
 use crate::tls::keys::{GenerateError, KeyPair};
+use crate::tls::mesh::MeshTrust;
 use crate::tls::policy::{TlsPolicy, TlsPolicyError};
 use crate::tls::tickets::Tickets;
 use certificates::StapleWaits;
@@ -53,6 +58,9 @@ pub struct Compiled {
     tickets: Arc<Tickets>,
     /// The default certificate where no Secret gives one.
     generated: Arc<KeyPair>,
+    policies: workloads::Table,
+    /// The roots that the mesh was verified against last.
+    trust: Option<Arc<MeshTrust>>,
 }
 
 /// Why there is nothing to begin with.
@@ -83,7 +91,10 @@ impl Compiled {
             hosts: HostMap::default(),
             clusters: ClusterMap::default(),
             tls: Arc::new(TlsPolicy::new(settings, tickets)?),
+            mesh: None,
+            workloads: Workloads::default(),
         };
+        let policies = workloads::Table::new(settings);
         Ok(Self {
             snapshot,
             report: Report::default(),
@@ -92,6 +103,8 @@ impl Compiled {
             rechecks: Rechecks::default(),
             tickets: tickets.clone(),
             generated,
+            policies,
+            trust: None,
         })
     }
 
@@ -151,6 +164,10 @@ pub fn compile(
         next.compile_default_certificate(store, &mut staples, now);
     }
     next.compile_staples(store, staples);
+    next.compile_workloads(store, &scope);
+    if scope.trust {
+        next.compile_trust(store);
+    }
     next
 }
 
@@ -262,6 +279,34 @@ impl Compiled {
         self.rechecks.set(Subject::DefaultCertificate, outcome.recheck_at);
     }
 
+    /// Policies first: pods are looked at by the new ones.
+    fn compile_workloads(&mut self, store: &Store, scope: &Scope) {
+        let workloads = &mut self.snapshot.workloads;
+        if scope.policies {
+            let found = self.policies.recompile(store, &self.snapshot.settings);
+            self.policies.compile_all(store, workloads);
+            self.report.set(Subject::Policies, found);
+        }
+        for address in &scope.pods {
+            self.policies.compile_address(store, workloads, *address);
+        }
+    }
+
+    /// Root certificates that cannot be used leave those before them in force.
+    fn compile_trust(&mut self, store: &Store) {
+        let settings = &self.snapshot.settings;
+        let (trust, found) = trust::compile_trust(store, settings, self.trust.take());
+        let policy = trust.clone().map(|trust| TlsPolicy::mesh(settings, trust));
+        match policy.transpose() {
+            Ok(policy) => self.snapshot.mesh = policy.map(Arc::new),
+            // Reported with the settings; the policy stays as it was.
+            Err(TlsPolicyError::Cipher(_) | TlsPolicyError::Group(_)) => {}
+            Err(TlsPolicyError::NoVersion | TlsPolicyError::NothingInCommon) => {}
+        }
+        self.trust = trust;
+        self.report.set(Subject::Trust, found);
+    }
+
     fn compile_secret(&mut self, store: &Store, name: &ObjectName) {
         let found = store.secret(name).map(|secret| certificates::secret_findings(secret));
         self.report.set(Subject::Object(ObjectRef::new(Kind::Secret, name)), found.unwrap_or_default());
@@ -288,6 +333,10 @@ struct Scope {
     ingresses: BTreeSet<ObjectName>,
     secrets: BTreeSet<ObjectName>,
     default_certificate: bool,
+    /// All policies and workloads.
+    policies: bool,
+    pods: BTreeSet<IpAddr>,
+    trust: bool,
 }
 
 impl Scope {
@@ -301,7 +350,7 @@ impl Scope {
         let same_settings =
             Arc::ptr_eq(settings, &previous.snapshot.settings) || *settings == previous.snapshot.settings;
         if changes.all_hosts || !same_settings {
-            return Self::everything(store, changes, previous);
+            return Self::everything(store, changes, settings, previous);
         }
         let due: BTreeSet<_> = previous.rechecks.due(now).collect();
         let hosts_due = due.iter().filter_map(|subject| match subject {
@@ -315,6 +364,9 @@ impl Scope {
             ingresses: changes.ingresses.iter().cloned().collect(),
             secrets: changes.secrets.iter().cloned().collect(),
             // Named but not there is worth a word from the start.
+            policies: changes.policies || previous.snapshot.generation == 0,
+            pods: changes.pods.iter().copied().collect(),
+            trust: changes.trust || previous.snapshot.generation == 0,
             default_certificate: previous.snapshot.generation == 0
                 || due.contains(&Subject::DefaultCertificate)
                 || changes.secrets.iter().any(is_default),
@@ -322,7 +374,7 @@ impl Scope {
     }
 
     /// All that there is and all that there was.
-    fn everything(store: &Store, changes: &Changes, previous: &Compiled) -> Self {
+    fn everything(store: &Store, changes: &Changes, settings: &Settings, previous: &Compiled) -> Self {
         let snapshot = &previous.snapshot;
         let mut scope = Self {
             hosts: store.hosts(),
@@ -331,6 +383,11 @@ impl Scope {
             // What there is to say about a Secret depends on nothing else.
             secrets: changes.secrets.iter().cloned().collect(),
             default_certificate: true,
+            policies: changes.policies
+                || previous.snapshot.generation == 0
+                || previous.policies.differs(settings),
+            pods: changes.pods.iter().copied().collect(),
+            trust: true,
         };
         scope.hosts.extend(snapshot.hosts.patterns());
         scope.hosts.extend(snapshot.certificates.patterns());
@@ -346,8 +403,12 @@ impl Scope {
                 Subject::Object(object) if object.kind == Kind::Ingress => {
                     scope.ingresses.insert(ObjectName::new(object.namespace.clone(), object.name.clone()));
                 }
-                Subject::Object(_) | Subject::Settings | Subject::DefaultCertificate | Subject::Staple(_) => {
-                }
+                Subject::Object(_)
+                | Subject::Settings
+                | Subject::DefaultCertificate
+                | Subject::Policies
+                | Subject::Staple(_)
+                | Subject::Trust => {}
             }
         }
         scope

@@ -154,7 +154,17 @@ impl Policies {
 
     /// The policies that apply to a workload.
     pub fn workload(&self, namespace: &str, labels: &BTreeMap<String, String>) -> WorkloadPolicies {
-        self.set.workload(namespace, &self.keys(namespace, labels))
+        self.resolve(namespace, &self.keys(namespace, labels))
+    }
+
+    /// The policies that apply to workloads of `namespace` that list `keys`.
+    pub fn resolve(&self, namespace: &str, keys: &[ObjectName]) -> WorkloadPolicies {
+        self.set.workload(namespace, keys)
+    }
+
+    /// Namespaces whose workloads may have other policies than those of the mesh.
+    pub fn namespaces(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.authorizations.keys().map(|name| &name.namespace).chain(self.levels.namespaces())
     }
 }
 

@@ -15,6 +15,10 @@ use crate::snapshot::clusters::ClusterKey;
 pub enum Subject {
     Settings,
     DefaultCertificate,
+    /// All policies together: one can outrank another.
+    Policies,
+    /// The root certificates of the mesh.
+    Trust,
     /// Routes of a host.
     Host(HostPattern),
     /// Certificates of a host.

@@ -7,6 +7,8 @@ mod objects;
 mod properties;
 mod routes;
 mod staples;
+#[path = "tests/workloads.rs"]
+mod workload_tests;
 
 use std::sync::Arc;
 

@@ -66,6 +66,8 @@ pub enum BodyError {
     Request(#[from] RequestBodyError),
     #[error("the body is larger than allowed")]
     TooLarge,
+    #[error("policy denies the connection now")]
+    Denied,
     #[error(transparent)]
     Upstream(#[from] UpstreamError),
 }
@@ -98,6 +100,10 @@ impl Recorded {
     }
 
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if self.record.guard.as_ref().is_some_and(|guard| guard.poll_denied(cx).is_ready()) {
+            self.body = Body::Empty;
+            return Poll::Ready(Some(Err(BodyError::Denied)));
+        }
         let frame = ready!(http_body::Body::poll_frame(Pin::new(&mut self.body), cx));
         if let Some(Ok(frame)) = &frame {
             self.record.sent += frame.data_ref().map_or(0, Bytes::len) as u64;

@@ -22,7 +22,8 @@ pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 pub const X_SCHEME: HeaderName = HeaderName::from_static("x-scheme");
 
 /// Fields that the gateway itself sets, which no other spelling may imitate.
-const MANAGED: [&str; 10] = [
+const MANAGED: [&str; 11] = [
+    "x-forwarded-client-cert",
     "x-forwarded-for",
     "x-forwarded-host",
     "x-forwarded-port",

@@ -5,9 +5,11 @@
 
 mod answers;
 pub mod body;
+mod client_cert_header;
 mod cork;
 pub mod deadlines;
 mod floods;
+pub mod guards;
 mod headers;
 pub(crate) mod http1;
 mod http2;

@@ -5,15 +5,19 @@
 //! 3. **connection**: the host must be one this TLS connection may speak for (421).
 //! 4. **redirect**: plain HTTP goes to HTTPS where the route says so.
 //! 5. **request**: size is bounded (413), header fields are made fit for the backend.
-//! 6. **forward**: an endpoint answers, or the failure is told (502, 503, 504).
+//! 6. **forward**: an endpoint that the policies there admit the client to (403) answers, or the failure is told
+//!    (502, 503, 504).
 //! 7. **response**: fields of the backend's connection go, ours are set; the record ends with the body.
 //!
 //! Phases 1 to 5 never wait and hold no snapshot afterwards: only the route and its backend.
 
 use std::borrow::Cow;
+use std::future::poll_fn;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Instant;
 
 use http::header::{CONTENT_LENGTH, HOST, SERVER, STRICT_TRANSPORT_SECURITY};
@@ -22,17 +26,19 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 
 use super::answers;
 use super::body::{Body, Limited, Recorded};
+use super::client_cert_header;
+use super::guards::{Guard, Peer};
 use super::headers::{self, Claimed, Forwarded};
 use super::http1::{HeadRefusal, Limits, Service};
 use super::record::Record;
-use super::upstream::error::UpstreamError;
+use super::upstream::error::{Reason, UpstreamError};
 use super::upstream::http1::Upgraded;
 use super::worker::{Derived, Worker};
 use crate::names::canonical_host;
 use crate::net::relay::relay;
 use crate::net::stream::Stream;
 use crate::snapshot::Snapshot;
-use crate::snapshot::clusters::Cluster;
+use crate::snapshot::clusters::{Cluster, Endpoint};
 use crate::snapshot::hosts::{Action, Host, HttpsRedirect, Route};
 use crate::snapshot::paths::canonical_path;
 use crate::tls::accept::ServedIdentity;
@@ -106,11 +112,26 @@ impl Client {
         };
         let grpc = answers::is_grpc(request.headers());
         let sent = Instant::now();
-        let forwarded =
-            self.worker.upstream.forward(&destination.cluster, &destination.route.policy, request).await;
+        let guard = self.worker.guards.register(self.guarded());
+        let forwarded = {
+            let admit = |endpoint: &Endpoint| self.admit(&guard, &destination.cluster, endpoint);
+            let (cluster, policy) = (&destination.cluster, &destination.route.policy);
+            let forward = self.worker.upstream.forward_admitted(cluster, policy, &admit, request);
+            let mut forward = pin!(forward);
+            poll_fn(|cx| match guard.poll_denied(cx) {
+                Poll::Ready(()) => Poll::Ready(Err(Reason::PolicyChanged.into())),
+                Poll::Pending => forward.as_mut().poll(cx),
+            })
+            .await
+        };
         record.upstream = Some(sent.elapsed());
+        record.set_admission(&guard);
         match forwarded {
             Ok(mut response) => {
+                match response.body_mut() {
+                    Body::Upgraded(tunnel) => tunnel.guard = Some(guard),
+                    _ => record.guard = Some(guard),
+                }
                 let status = response.status();
                 let headers = response.headers_mut();
                 headers::strip_response(headers, status);
@@ -121,6 +142,22 @@ impl Client {
             }
             Err(error) => self.failed(&error, record, grpc),
         }
+    }
+
+    fn guarded(&self) -> Peer {
+        let client = self.tls.as_ref().and_then(|tls| tls.client.as_ref());
+        Peer { source: self.peer.ip(), principal: client.map(|client| client.id.clone()) }
+    }
+
+    /// Whether policy lets this client to `endpoint`. The target of an ExternalName is no workload of the mesh.
+    fn admit(&self, guard: &Guard, cluster: &Cluster, endpoint: &Endpoint) -> Result<(), UpstreamError> {
+        let Endpoint::Address(address) = endpoint else { return Ok(()) };
+        let namespace = &cluster.key.service.namespace;
+        let decided = self.worker.with_snapshot(|snapshot| guard.admit(snapshot, *address, namespace));
+        decided.map(drop).map_err(|denial| {
+            tracing::debug!(client = %self.peer, %endpoint, ?denial, "denied by policy");
+            Reason::Denied(denial.reason).into()
+        })
     }
 
     /// Phases 1 to 5.
@@ -263,6 +300,11 @@ impl Client {
             request_id,
         };
         headers::set_forwarded(fields, forwarded);
+        let (mode, cidrs) =
+            (settings.settings.forward_client_cert, &settings.settings.forward_client_cert_cidr);
+        let trusted = headers::is_trusted(self.peer.ip(), cidrs);
+        let client = self.tls.as_ref().and_then(|tls| tls.client.as_ref());
+        client_cert_header::set(fields, mode, client, trusted);
         if let Some(authority) = authority {
             fields.insert(HOST, authority);
         }
@@ -304,11 +346,18 @@ impl Service for Client {
         self.worker.derived().http1
     }
 
-    async fn upgraded(&self, client: Stream, read_ahead: bytes::BytesMut, backend: Upgraded) {
+    async fn upgraded(&self, client: Stream, read_ahead: bytes::BytesMut, mut backend: Upgraded) {
+        let guard = backend.guard.take();
         let (backend, first) = backend.into_parts();
         let idle = self.worker.derived().settings.proxy_read_timeout;
-        // How a tunnel ends is for its two ends to know.
-        let _ = relay((client, &read_ahead), (backend, &first), &self.worker.deadlines, idle).await;
+        let tunnel = relay((client, &read_ahead), (backend, &first), &self.worker.deadlines, idle);
+        let mut tunnel = pin!(tunnel);
+        poll_fn(|cx| match &guard {
+            Some(guard) if guard.poll_denied(cx).is_ready() => Poll::Ready(()),
+            // How a tunnel ends is for its two ends to know.
+            _ => tunnel.as_mut().poll(cx).map(drop),
+        })
+        .await;
     }
 }
 
@@ -382,7 +431,8 @@ fn may_speak_for(
         }
         None => true,
     };
-    if covered && identity.policy.admits(snapshot.tls_policy(host)) {
+    let same = snapshot.tls_policy(identity.port, host).is_some_and(|policy| identity.policy.admits(policy));
+    if covered && same {
         return Ok(());
     }
     Err(Refusal::new(

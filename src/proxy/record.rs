@@ -8,11 +8,13 @@ use std::time::{Duration, Instant};
 use http::header::USER_AGENT;
 use http::{HeaderValue, Method, Request, StatusCode, Uri, Version};
 
+use super::guards::{Admission, Guard};
 use super::worker::Worker;
 use crate::snapshot::clusters::Endpoint;
 use crate::snapshot::hosts::Route;
 use crate::telemetry::access_log::Entry;
 use crate::telemetry::route_stats::Observation;
+use crate::tls::spiffe::SpiffeId;
 
 /// One request. Counts and logs it when dropped.
 pub struct Record {
@@ -24,6 +26,8 @@ pub struct Record {
     pub upstream: Option<Duration>,
     pub received: u64,
     pub sent: u64,
+    /// Ends the exchange when policy does.
+    pub guard: Option<Guard>,
     log: Option<Box<Logged>>,
 }
 
@@ -38,6 +42,7 @@ struct Logged {
     request_id: Option<HeaderValue>,
     reason: &'static str,
     endpoint: Option<Arc<Endpoint>>,
+    admission: Admission,
 }
 
 impl Record {
@@ -54,6 +59,7 @@ impl Record {
                 request_id: None,
                 reason: "",
                 endpoint: None,
+                admission: Admission::default(),
             })
         });
         worker.stats.requests.add_one();
@@ -68,6 +74,7 @@ impl Record {
             upstream: None,
             received: 0,
             sent: 0,
+            guard: None,
             log,
         }
     }
@@ -96,12 +103,23 @@ impl Record {
         }
     }
 
+    /// What policy had to say.
+    pub fn set_admission(&mut self, guard: &Guard) {
+        if let Some(log) = &mut self.log {
+            log.admission = guard.admission();
+        }
+    }
+
     /// Why the answer is one of our own.
     pub fn set_reason(&mut self, reason: &'static str) {
         if let Some(log) = &mut self.log {
             log.reason = reason;
         }
     }
+}
+
+fn principal(id: &Option<SpiffeId>) -> &str {
+    id.as_ref().map_or("", SpiffeId::principal)
 }
 
 impl Drop for Record {
@@ -127,6 +145,7 @@ impl Drop for Record {
             let ingress = self.route.as_ref().map(|route| route.ingress.to_string()).unwrap_or_default();
             let upstream = log.endpoint.as_ref().map(ToString::to_string).unwrap_or_default();
             let path = log.target.path_and_query().map_or("", |path| path.as_str());
+            let policy = log.admission.policy.as_ref().map(ToString::to_string).unwrap_or_default();
             self.worker.log(&Entry {
                 client: log.client,
                 method: &self.method,
@@ -141,6 +160,9 @@ impl Drop for Record {
                 upstream: &upstream,
                 request_id: &text(&log.request_id),
                 reason: log.reason,
+                source_principal: principal(&log.admission.source),
+                destination_principal: principal(&log.admission.destination),
+                policy: &policy,
                 user_agent: &text(&log.user_agent),
             });
         }

@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_local};
 
 use super::deadlines::{Deadlines, TICK};
+use super::guards::Guards;
 use super::headers::is_trusted;
 use super::http1::{self, HeadLimits};
 use super::http2;
@@ -27,8 +28,8 @@ use crate::net::proxy_protocol::{Proxied, read_header};
 use crate::net::stream::Stream;
 use crate::settings::Settings;
 use crate::settings::choices::{LogFormat, LogLevel};
-use crate::snapshot::Snapshot;
 use crate::snapshot::shared::{Reader, Shared};
+use crate::snapshot::{Snapshot, TlsPort};
 use crate::telemetry::access_log::{AccessLog, Entry};
 use crate::telemetry::worker_stats::WorkerStats;
 use crate::tls::accept::{HandshakeError, accept};
@@ -43,6 +44,7 @@ const SWEEP: u32 = 10;
 pub struct WorkerParts {
     pub http: Vec<std::net::TcpListener>,
     pub https: Vec<std::net::TcpListener>,
+    pub mesh: Vec<std::net::TcpListener>,
     pub shared: Shared,
     pub stats: Arc<WorkerStats>,
     pub access_log: AccessLog,
@@ -60,6 +62,7 @@ pub struct Worker {
     pub upstream: Upstream,
     pub deadlines: Deadlines,
     pub drain: Drain,
+    pub guards: Guards,
     pub stats: Arc<WorkerStats>,
 }
 
@@ -75,7 +78,7 @@ pub struct Derived {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Entrance {
     Http,
-    Https,
+    Tls(TlsPort),
 }
 
 /// Runs a worker on this thread until it is told to stop and its connections have ended, or their time is over.
@@ -89,7 +92,7 @@ pub fn run(parts: WorkerParts) -> io::Result<()> {
 }
 
 async fn serve(parts: WorkerParts) -> io::Result<()> {
-    let WorkerParts { http, https, shared, stats, access_log, upstream_tls, mut stop } = parts;
+    let WorkerParts { http, https, mesh, shared, stats, access_log, upstream_tls, mut stop } = parts;
     let deadlines = Deadlines::new();
     let snapshot = shared.load();
     let limits = pool_limits(&snapshot.settings);
@@ -101,13 +104,16 @@ async fn serve(parts: WorkerParts) -> io::Result<()> {
         upstream: Upstream::new(limits, upstream_tls, deadlines.clone()),
         deadlines: deadlines.clone(),
         drain: Drain::default(),
+        guards: Guards::default(),
         stats,
     });
     drop(snapshot);
     spawn_local(async move { deadlines.run().await });
     spawn_local(tick(worker.clone()));
     let mut accepting = Vec::new();
-    for (listeners, entrance) in [(http, Entrance::Http), (https, Entrance::Https)] {
+    for (listeners, entrance) in
+        [(http, Entrance::Http), (https, Entrance::Tls(TlsPort::Https)), (mesh, Entrance::Tls(TlsPort::Mesh))]
+    {
         for listener in listeners {
             let listener = Rc::new(TcpListener::from_std(listener)?);
             let task = spawn_local(accept_all(worker.clone(), listener.clone(), entrance));
@@ -174,6 +180,8 @@ async fn tick(worker: Rc<Worker>) {
         interval.tick().await;
         worker.access_log.flush();
         worker.refresh();
+        worker.with_snapshot(|snapshot| worker.guards.recheck(snapshot));
+        worker.guards.flush(&worker.stats.policies);
         ticks = ticks.wrapping_add(1);
         if ticks.is_multiple_of(SWEEP) {
             worker.upstream.sweep();
@@ -240,7 +248,7 @@ async fn client(
     _open: OpenConnection,
 ) {
     let settings = worker.derived();
-    let proxied = match settings.settings.use_proxy_protocol {
+    let proxied = match settings.settings.use_proxy_protocol && entrance != Entrance::Tls(TlsPort::Mesh) {
         true => match worker.read_proxy_header(&mut stream, peer, &settings).await {
             Ok(proxied) => proxied,
             Err(()) => return worker.stats.proxy_headers_refused.add_one(),
@@ -256,7 +264,7 @@ async fn client(
             client.set_secure(proxied.is_some() && port == 443);
             http1::serve(Stream::Plain(stream), &client, &worker.deadlines, worker.drain.watch()).await;
         }
-        Entrance::Https => match worker.handshake(stream, &settings).await {
+        Entrance::Tls(tls) => match worker.handshake(stream, tls, &settings).await {
             Ok(accepted) => {
                 worker.count_handshake(&accepted);
                 // Clients see 443, whichever port it is mapped to.
@@ -333,12 +341,14 @@ impl Worker {
     async fn handshake(
         &self,
         stream: TcpStream,
+        port: TlsPort,
         settings: &Derived,
     ) -> Result<crate::tls::accept::Accepted, &'static str> {
         let settings = &settings.settings;
         self.stats.handshakes.enter();
         let snapshot = || self.reader.borrow_mut().current().clone();
-        let handshake = self.deadlines.timeout(settings.tls_handshake_timeout, accept(stream, snapshot));
+        let handshake = accept(stream, port, snapshot);
+        let handshake = self.deadlines.timeout(settings.tls_handshake_timeout, handshake);
         let result = self.handshakes.run(settings.max_handshakes, handshake).await;
         self.stats.handshakes.leave();
         match result {

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use super::Settings;
+use super::choices::ForwardClientCert;
 
 /// A rule that is broken: the key it is about, and what it should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,10 +52,19 @@ pub(super) fn broken_rules(settings: &Settings) -> Vec<Broken> {
         ("controller-class", &s.controller_class),
         ("pem-namespace", &s.pem_namespace),
         ("annotations-prefix", &s.annotations_prefix),
+        ("mesh-root-namespace", &s.mesh_root_namespace),
+        ("mesh-trust-domain", &s.mesh_trust_domain),
     ] {
         rule(key, !name.contains(char::is_whitespace), "must be one word");
     }
 
+    use ForwardClientCert::{AlwaysForwardOnly, AppendForward, ForwardOnly};
+    rule(
+        "forward-client-cert-cidr",
+        !s.forward_client_cert_cidr.is_empty()
+            || !matches!(s.forward_client_cert, AlwaysForwardOnly | AppendForward | ForwardOnly),
+        "must name at least one network where forward-client-cert passes on what clients send",
+    );
     rule("annotations-prefix", !s.annotations_prefix.contains('/'), "must not contain a slash");
     rule("workers", s.workers <= MAX_WORKERS, "must be at most 1024");
     rule("client-max-header-bytes", s.client_max_header_bytes >= 4096, "must be at least 4k");

@@ -102,3 +102,19 @@ choice! {
         Tls13 = "TLSv1.3",
     }
 }
+
+choice! {
+    /// What becomes of the header `x-forwarded-client-cert`, which tells a backend about client certificates.
+    ForwardClientCert {
+        /// Removed.
+        Sanitize = "sanitize",
+        /// Passed on as it came where the client showed a certificate, else removed.
+        ForwardOnly = "forward-only",
+        /// The client's certificate is appended to what came; removed where it showed none.
+        AppendForward = "append-forward",
+        /// Replaced by the client's certificate; removed where it showed none.
+        SanitizeSet = "sanitize-set",
+        /// Passed on as it came.
+        AlwaysForwardOnly = "always-forward-only",
+    }
+}

@@ -37,6 +37,7 @@ pub const FLAGS: &[&str] = &[
     "bind-address",
     "http-port",
     "https-port",
+    "mesh-port",
     "admin-bind-address",
     "admin-port",
     "workers",

@@ -12,7 +12,7 @@ use ipnet::IpNet;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::choices::{LogFormat, LogLevel, RestartMode, Source, TlsVersion};
+use super::choices::{ForwardClientCert, LogFormat, LogLevel, RestartMode, Source, TlsVersion};
 use super::field::{Change, Class, Field, Unit, kebab_case};
 use super::value::{Raw, Value};
 use crate::names::object::ObjectName;
@@ -261,6 +261,30 @@ settings! {
     /// HTTP proxy for OCSP requests.
     ocsp_proxy: Option<String> = None,
         Dynamic, None, "http://proxy.internal:3128";
+
+    // The mesh.
+
+    /// Port that asks clients for a certificate of the mesh; without it there is none. 0 lets the system choose.
+    mesh_port: Option<u16> = None,
+        Restart("listeners are opened before workers start"), None, "15443";
+    /// ConfigMap (namespace/name) with the root certificates of the mesh under `root-cert.pem`.
+    mesh_trust_bundle: ObjectName = ObjectName::new("istio-system", "istio-ca-root-cert"),
+        Dynamic, None, "mesh/roots";
+    /// Namespace whose policies apply to the whole mesh.
+    mesh_root_namespace: String = "istio-system".into(),
+        Dynamic, None, "mesh";
+    /// Trust domain of the mesh: clients of another one are turned away.
+    mesh_trust_domain: String = "cluster.local".into(),
+        Dynamic, None, "mesh.example";
+    /// Other names of the same trust domain.
+    mesh_trust_domain_aliases: Vec<String> = Vec::new(),
+        Dynamic, None, "old.example";
+    /// What becomes of the header x-forwarded-client-cert: `sanitize-set` replaces it by the client's certificate.
+    forward_client_cert: ForwardClientCert = ForwardClientCert::SanitizeSet,
+        Dynamic, None, "sanitize";
+    /// Networks of peers whose x-forwarded-client-cert may be passed on.
+    forward_client_cert_cidr: Vec<IpNet> = Vec::new(),
+        Dynamic, None, "10.0.0.0/8";
 
     // Redirects and HSTS.
 

@@ -10,6 +10,7 @@ pub mod hosts;
 pub mod paths;
 pub mod policies;
 pub mod shared;
+pub mod workloads;
 
 use std::sync::Arc;
 
@@ -18,6 +19,7 @@ use crate::tls::policy::TlsPolicy;
 use certificates::CertificateMap;
 use clusters::ClusterMap;
 use hosts::HostMap;
+use workloads::Workloads;
 
 /// Everything the workers serve by.
 #[derive(Clone)]
@@ -30,14 +32,30 @@ pub struct Snapshot {
     pub clusters: ClusterMap,
     /// The TLS policy of hosts that have none of their own.
     pub tls: Arc<TlsPolicy>,
+    /// The TLS policy of the mesh port; `None` while there are no root certificates to verify clients with.
+    pub mesh: Option<Arc<TlsPolicy>>,
+    pub workloads: Workloads,
+}
+
+/// The ports that speak TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlsPort {
+    /// For everyone.
+    Https,
+    /// For the mesh: clients are asked for a certificate.
+    Mesh,
 }
 
 impl Snapshot {
-    /// The TLS policy of a host (canonical, `None` without SNI): the one function that decides it, in the
-    /// handshake and again for each request.
-    pub fn tls_policy(&self, host: Option<&str>) -> &Arc<TlsPolicy> {
+    /// The TLS policy of a host (canonical, `None` without SNI) on one of the ports: the one function that decides
+    /// it, in the handshake and again for each request. `None` where there is none to be had.
+    pub fn tls_policy(&self, port: TlsPort, host: Option<&str>) -> Option<&Arc<TlsPolicy>> {
         let host = host.and_then(|host| self.hosts.find_named(host));
-        host.and_then(|host| host.tls.as_ref()).unwrap_or(&self.tls)
+        let own = host.and_then(|host| host.tls.as_ref());
+        own.or(match port {
+            TlsPort::Https => Some(&self.tls),
+            TlsPort::Mesh => self.mesh.as_ref(),
+        })
     }
 }
 

@@ -5,10 +5,12 @@
 
 mod index;
 pub mod objects;
+mod policies;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::names::HostPattern;
@@ -16,9 +18,13 @@ use crate::snapshot::clusters::ClusterKey;
 use crate::tls::ocsp::OcspStatus;
 use index::Index;
 use objects::{
-    Backend, ConfigMap, EndpointSlice, Ingress, IngressClass, Kind, Namespace, Object, ObjectName, Secret,
-    SecretOrigin, Service,
+    AuthorizationPolicy, Backend, ConfigMap, EndpointSlice, Ingress, IngressClass, Kind, Namespace, Object,
+    ObjectName, PeerAuthentication, Pod, Secret, SecretOrigin, Service,
 };
+pub use policies::LastGood;
+
+/// The key of a ConfigMap that holds the root certificates of a mesh, as istiod writes it.
+pub const ROOT_CERTIFICATES: &str = "root-cert.pem";
 
 /// What a source tells the store.
 #[derive(Debug)]
@@ -45,6 +51,12 @@ pub struct Changes {
     pub ingresses: HashSet<ObjectName>,
     /// Secrets that came, went or changed, for the default certificate.
     pub secrets: HashSet<ObjectName>,
+    /// Some PeerAuthentication or AuthorizationPolicy came, went or changed.
+    pub policies: bool,
+    /// Addresses at which pods came, went or changed their labels.
+    pub pods: HashSet<IpAddr>,
+    /// A ConfigMap with root certificates came, went or changed.
+    pub trust: bool,
     /// Leaves, by fingerprint, of which something else is known about their staples.
     pub staples: HashSet<[u8; 32]>,
 }
@@ -56,6 +68,9 @@ impl Changes {
             && self.clusters.is_empty()
             && self.ingresses.is_empty()
             && self.secrets.is_empty()
+            && !self.policies
+            && self.pods.is_empty()
+            && !self.trust
             && self.staples.is_empty()
     }
 }
@@ -63,11 +78,14 @@ impl Changes {
 /// The objects.
 #[derive(Default)]
 pub struct Store {
+    authorization_policies: LastGood<AuthorizationPolicy>,
     config_maps: HashMap<ObjectName, Arc<ConfigMap>>,
     endpoint_slices: HashMap<ObjectName, Arc<EndpointSlice>>,
     ingresses: HashMap<ObjectName, Arc<Ingress>>,
     ingress_classes: HashMap<ObjectName, Arc<IngressClass>>,
     namespaces: HashMap<ObjectName, Arc<Namespace>>,
+    peer_authentications: LastGood<PeerAuthentication>,
+    pods: HashMap<ObjectName, Arc<Pod>>,
     secrets: HashMap<ObjectName, Arc<Secret>>,
     services: HashMap<ObjectName, Arc<Service>>,
     staples: HashMap<[u8; 32], Arc<OcspStatus>>,
@@ -77,6 +95,7 @@ pub struct Store {
     ingresses_by_cluster: Index<ClusterKey>,
     slices_by_service: Index<ObjectName>,
     pem_pairs_by_name: Index<HostPattern>,
+    pods_by_address: Index<IpAddr>,
     /// Only Secrets whose certificate names an OCSP responder.
     secrets_by_leaf: Index<[u8; 32]>,
 
@@ -114,6 +133,24 @@ impl Store {
     /// What was touched since the last call.
     pub fn take_changes(&mut self) -> Changes {
         std::mem::take(&mut self.changes)
+    }
+
+    pub fn authorization_policies(&self) -> &LastGood<AuthorizationPolicy> {
+        &self.authorization_policies
+    }
+
+    pub fn peer_authentications(&self) -> &LastGood<PeerAuthentication> {
+        &self.peer_authentications
+    }
+
+    /// The pods at an address, in the order of their names: several where they share that of their machine.
+    pub fn pods_at(&self, address: &IpAddr) -> impl Iterator<Item = &Arc<Pod>> {
+        self.pods_by_address.get(address).filter_map(|name| self.pods.get(name))
+    }
+
+    /// Every address of a pod.
+    pub fn pod_addresses(&self) -> impl Iterator<Item = IpAddr> {
+        self.pods_by_address.keys().copied()
     }
 
     pub fn config_map(&self, name: &ObjectName) -> Option<&Arc<ConfigMap>> {
@@ -198,8 +235,9 @@ impl Store {
 
     fn names(&self, kind: Kind) -> Vec<ObjectName> {
         match kind {
-            // Read and compiled by `portcullis policy`; the gateway does not enforce them yet.
-            Kind::AuthorizationPolicy | Kind::PeerAuthentication => Vec::new(),
+            Kind::AuthorizationPolicy => self.authorization_policies.names(),
+            Kind::PeerAuthentication => self.peer_authentications.names(),
+            Kind::Pod => self.pods.keys().cloned().collect(),
             Kind::ConfigMap => self.config_maps.keys().cloned().collect(),
             Kind::EndpointSlice => self.endpoint_slices.keys().cloned().collect(),
             Kind::Ingress => self.ingresses.keys().cloned().collect(),
@@ -213,8 +251,30 @@ impl Store {
     fn put(&mut self, object: Object) {
         let name = object.metadata().name.clone();
         match object {
+            Object::AuthorizationPolicy(new) => self.changes.policies |= self.authorization_policies.put(new),
+            Object::PeerAuthentication(new) => self.changes.policies |= self.peer_authentications.put(new),
+            Object::UnreadablePolicy(Kind::PeerAuthentication, _) => {
+                self.changes.policies |= self.peer_authentications.put_unreadable(name);
+            }
+            Object::UnreadablePolicy(_, _) => {
+                self.changes.policies |= self.authorization_policies.put_unreadable(name);
+            }
+            Object::Pod(new) => {
+                // Most of what happens to a pod is of no interest here.
+                if self.pods.get(&name).is_some_and(|old| **old == new) {
+                    return;
+                }
+                self.remove(Kind::Pod, &name);
+                for address in &new.addresses {
+                    self.changes.pods.insert(*address);
+                    self.pods_by_address.insert(*address, name.clone());
+                }
+                self.pods.insert(name, Arc::new(new));
+            }
             Object::ConfigMap(new) => {
-                self.config_maps.insert(name, Arc::new(new));
+                self.changes.trust |= new.data.contains_key(ROOT_CERTIFICATES);
+                let old = self.config_maps.insert(name, Arc::new(new));
+                self.changes.trust |= old.is_some_and(|old| old.data.contains_key(ROOT_CERTIFICATES));
             }
             Object::Namespace(new) => {
                 self.namespaces.insert(name, Arc::new(new));
@@ -268,9 +328,19 @@ impl Store {
 
     fn remove(&mut self, kind: Kind, name: &ObjectName) {
         match kind {
-            Kind::AuthorizationPolicy | Kind::PeerAuthentication => {}
+            Kind::AuthorizationPolicy => self.changes.policies |= self.authorization_policies.remove(name),
+            Kind::PeerAuthentication => self.changes.policies |= self.peer_authentications.remove(name),
+            Kind::Pod => {
+                if let Some(old) = self.pods.remove(name) {
+                    for address in &old.addresses {
+                        self.pods_by_address.remove(address, name);
+                        self.changes.pods.insert(*address);
+                    }
+                }
+            }
             Kind::ConfigMap => {
-                self.config_maps.remove(name);
+                let old = self.config_maps.remove(name);
+                self.changes.trust |= old.is_some_and(|old| old.data.contains_key(ROOT_CERTIFICATES));
             }
             Kind::Namespace => {
                 self.namespaces.remove(name);

@@ -95,6 +95,7 @@ pub struct Listener {
 pub enum Port {
     HttpPort,
     HttpsPort,
+    MeshPort,
     AdminPort,
 }
 
@@ -155,6 +156,7 @@ impl Port {
         match self {
             Self::HttpPort => "http-port",
             Self::HttpsPort => "https-port",
+            Self::MeshPort => "mesh-port",
             Self::AdminPort => "admin-port",
         }
     }

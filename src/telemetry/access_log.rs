@@ -48,6 +48,14 @@ pub struct Entry<'a> {
     /// Why the answer is one of our own, where it is.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub reason: &'a str,
+    /// Who the client is in the mesh, by its verified certificate.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub source_principal: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub destination_principal: &'a str,
+    /// The policy that decided, where one did.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub policy: &'a str,
     pub user_agent: &'a str,
 }
 
@@ -144,8 +152,14 @@ fn write_text(out: &mut Vec<u8>, now: &str, entry: &Entry<'_>) -> std::io::Resul
     )?;
     let milliseconds = entry.duration.as_secs_f64() * 1e3;
     write!(out, " {} {bytes} {milliseconds:.3}ms", status.as_u16())?;
-    for (name, value) in [("ingress", entry.ingress), ("upstream", entry.upstream), ("reason", entry.reason)]
-    {
+    for (name, value) in [
+        ("ingress", entry.ingress),
+        ("upstream", entry.upstream),
+        ("reason", entry.reason),
+        ("source", entry.source_principal),
+        ("destination", entry.destination_principal),
+        ("policy", entry.policy),
+    ] {
         if !value.is_empty() {
             write!(out, " {name}={}", Escaped(value))?;
         }
@@ -237,6 +251,9 @@ mod tests {
             upstream: "",
             request_id: "0a",
             reason: "no_route",
+            source_principal: "",
+            destination_principal: "",
+            policy: "",
             user_agent: "curl \"x\"",
         }
     }

@@ -4,5 +4,6 @@
 pub mod access_log;
 pub mod histogram;
 pub mod logging;
+pub mod policy_stats;
 pub mod route_stats;
 pub mod worker_stats;

@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::policy_stats::PolicyStats;
 use super::route_stats::RouteStats;
 
 /// A number that goes up.
@@ -69,6 +70,7 @@ pub struct WorkerStats {
     /// Connections without a usable PROXY protocol header on a port that wants one.
     pub proxy_headers_refused: Counter,
     pub upstream_idle: Gauge,
+    pub policies: PolicyStats,
 }
 
 /// Handshakes that came to nothing, by reason.
@@ -77,8 +79,8 @@ pub struct HandshakeFailures([Counter; Self::REASONS.len()]);
 
 impl HandshakeFailures {
     /// The reasons there are; anything else counts as the last.
-    pub const REASONS: [&'static str; 6] =
-        ["closed", "not_tls", "timeout", "unrecognized_name", "crowded_out", "failed"];
+    pub const REASONS: [&'static str; 7] =
+        ["closed", "not_tls", "timeout", "unrecognized_name", "no_trust", "crowded_out", "failed"];
 
     pub fn count(&self, reason: &str) {
         let index =

@@ -10,16 +10,17 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustls::server::{Acceptor, ClientHello};
 use rustls::sign::CertifiedKey;
-use rustls::{HandshakeKind, InvalidMessage};
+use rustls::{AlertDescription, HandshakeKind, InvalidMessage};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio_rustls::LazyConfigAcceptor;
 
 use super::keys::ClientKeys;
+use super::mesh::MeshClient;
 use super::policy::TlsPolicy;
 use crate::names::{HostName, canonical_host};
-use crate::snapshot::Snapshot;
 use crate::snapshot::certificates::Certificate;
+use crate::snapshot::{Snapshot, TlsPort};
 
 /// An encrypted connection from a client.
 pub type TlsStream = tokio_rustls::server::TlsStream<TcpStream>;
@@ -44,6 +45,9 @@ pub struct ServedIdentity {
     /// No certificate is bound to the name: the default one was served.
     pub default: bool,
     pub policy: Arc<TlsPolicy>,
+    pub port: TlsPort,
+    /// The client, where it showed a certificate of the mesh in this handshake.
+    pub client: Option<MeshClient>,
 }
 
 /// Why a handshake came to nothing. None of it is the gateway's fault.
@@ -56,6 +60,8 @@ pub enum HandshakeError {
     NotTls,
     #[error("the client's name is unknown here and ssl-reject-handshake is on")]
     UnrecognizedName,
+    #[error("there are no root certificates to verify clients of the mesh with")]
+    NoTrust,
     #[error("{0}")]
     Failed(io::Error),
 }
@@ -67,6 +73,7 @@ impl HandshakeError {
             Self::Closed(_) => "closed",
             Self::NotTls => "not_tls",
             Self::UnrecognizedName => "unrecognized_name",
+            Self::NoTrust => "no_trust",
             Self::Failed(_) => "failed",
         }
     }
@@ -75,19 +82,30 @@ impl HandshakeError {
 /// Takes a client through the handshake. `snapshot` is asked once, when the ClientHello is complete.
 pub async fn accept(
     stream: TcpStream,
+    port: TlsPort,
     snapshot: impl FnOnce() -> Arc<Snapshot>,
 ) -> Result<Accepted, HandshakeError> {
     let mut start = LazyConfigAcceptor::new(Acceptor::default(), stream).await.map_err(hello_error)?;
-    let decision = decide(&snapshot(), &start.client_hello(), seconds_since_1970());
-    let Some(Decision { identity, certified, stapled }) = decision else {
-        refuse(&mut start.io).await;
-        return Err(HandshakeError::UnrecognizedName);
+    let decision = decide(&snapshot(), port, &start.client_hello(), seconds_since_1970());
+    let Decision { mut identity, certified, stapled } = match decision {
+        Ok(decision) => decision,
+        Err(error) => {
+            let alert = match error {
+                HandshakeError::UnrecognizedName => AlertDescription::UnrecognisedName,
+                _ => AlertDescription::InternalError,
+            };
+            refuse(&mut start.io, alert).await;
+            return Err(error);
+        }
     };
     let config = identity.policy.for_certificate(certified);
     let stream = start.into_stream(config).await.map_err(HandshakeError::Failed)?;
     let session = stream.get_ref().1;
     let http2 = session.alpn_protocol() == Some(b"h2");
     let resumed = session.handshake_kind() == Some(HandshakeKind::Resumed);
+    if !resumed {
+        identity.client = identity.policy.client(session.peer_certificates());
+    }
     Ok(Accepted { stream, identity, http2, resumed, stapled })
 }
 
@@ -99,26 +117,31 @@ struct Decision {
     stapled: bool,
 }
 
-/// Which certificate, staple and policy a client gets at `now` (seconds since 1970); `None` refuses it.
-fn decide(snapshot: &Snapshot, hello: &ClientHello<'_>, now: u64) -> Option<Decision> {
+/// Which certificate, staple and policy a client gets at `now` (seconds since 1970).
+fn decide(
+    snapshot: &Snapshot,
+    port: TlsPort,
+    hello: &ClientHello<'_>,
+    now: u64,
+) -> Result<Decision, HandshakeError> {
     // rustls has no name for us where the client sent an address.
     let sni = hello.server_name().and_then(|name| canonical_host(name).ok());
     let bound = sni.as_deref().and_then(|name| snapshot.certificates.find(name));
     let known =
         bound.is_some() || sni.as_deref().is_some_and(|name| snapshot.hosts.find_named(name).is_some());
     if snapshot.settings.ssl_reject_handshake && !known {
-        return None;
+        return Err(HandshakeError::UnrecognizedName);
     }
     let certificates = bound.unwrap_or(&snapshot.certificates.default);
     let certificate = certificates.select(ClientKeys::of_schemes(hello.signature_schemes())).clone();
-    let policy = snapshot.tls_policy(sni.as_deref()).clone();
+    let policy = snapshot.tls_policy(port, sni.as_deref()).ok_or(HandshakeError::NoTrust)?.clone();
     let sni = sni.and_then(|name| HostName::new(&name).ok());
     let stapling = snapshot.certificates.stapling(&certificate.pair);
     let with_staple = stapling.and_then(|stapling| stapling.stapled.as_ref()?.certified(now));
-    Some(Decision {
+    Ok(Decision {
         certified: with_staple.unwrap_or(&certificate.pair.certified).clone(),
         stapled: with_staple.is_some(),
-        identity: ServedIdentity { sni, certificate, default: bound.is_none(), policy },
+        identity: ServedIdentity { sni, certificate, default: bound.is_none(), policy, port, client: None },
     })
 }
 
@@ -127,11 +150,11 @@ fn seconds_since_1970() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// A fatal `unrecognized_name` (RFC 6066, section 3), in the clear as any alert before the ServerHello.
-async fn refuse(stream: &mut TcpStream) {
-    const ALERT: [u8; 7] = [21, 3, 3, 0, 2, 2, 112];
+/// A fatal alert, such as `unrecognized_name` (RFC 6066, section 3), in the clear as any before the ServerHello.
+async fn refuse(stream: &mut TcpStream, alert: AlertDescription) {
+    let alert = [21, 3, 3, 0, 2, 2, u8::from(alert)];
     // The client is being turned away: whether it still listens does not matter.
-    let _ = stream.write_all(&ALERT).await;
+    let _ = stream.write_all(&alert).await;
     let _ = stream.shutdown().await;
 }
 

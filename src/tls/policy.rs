@@ -1,14 +1,17 @@
-//! The TLS policy of a host: versions, suites, key exchange groups, application protocols and, later, client
+//! The TLS policy of a host: versions, suites, key exchange groups, application protocols and client
 //! certificates. Hosts of one policy share one [`TlsPolicy`], made when settings change and never in a handshake.
 
 use std::fmt;
 use std::sync::Arc;
 
 use rustls::crypto::{CryptoProvider, SupportedKxGroup, aws_lc_rs};
-use rustls::server::{NoServerSessionStorage, ResolvesServerCert};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoClientAuth, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{CipherSuite, ServerConfig, SupportedCipherSuite, SupportedProtocolVersion};
+use rustls_pki_types::CertificateDer;
 
+use super::mesh::{MeshClient, MeshTrust};
 use super::tickets::Tickets;
 use crate::settings::Settings;
 use crate::settings::choices::TlsVersion;
@@ -21,9 +24,21 @@ pub struct TlsPolicy {
 }
 
 /// Which client certificates a policy asks for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 enum ClientPolicy {
     None,
+    /// Asked for and verified against the roots of the mesh; a client may have none.
+    Mesh(Arc<MeshTrust>),
+}
+
+impl ClientPolicy {
+    /// Whether both ask the same of clients. Roots come and go while a mesh stays the same.
+    fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::None, Self::None) | (Self::Mesh(_), Self::Mesh(_)) => true,
+            (Self::None | Self::Mesh(_), _) => false,
+        }
+    }
 }
 
 /// A TLS setting that asks for something the TLS library does not have.
@@ -42,6 +57,27 @@ pub enum TlsPolicyError {
 impl TlsPolicy {
     /// The policy that `settings` ask for. Tickets are shared by every policy without client certificates.
     pub fn new(settings: &Settings, tickets: &Arc<Tickets>) -> Result<Self, TlsPolicyError> {
+        let mut base = Self::base(settings, Arc::new(NoClientAuth))?;
+        if settings.ssl_session_tickets {
+            base.ticketer = tickets.clone();
+        } else {
+            base.send_tls13_tickets = 0;
+        }
+        Ok(Self { base, clients: ClientPolicy::None })
+    }
+
+    /// The policy of the mesh port. It gives out no tickets and takes none: an identity is one that was verified on
+    /// this very connection.
+    pub fn mesh(settings: &Settings, trust: Arc<MeshTrust>) -> Result<Self, TlsPolicyError> {
+        let mut base = Self::base(settings, trust.clone())?;
+        base.send_tls13_tickets = 0;
+        Ok(Self { base, clients: ClientPolicy::Mesh(trust) })
+    }
+
+    fn base(
+        settings: &Settings,
+        clients: Arc<dyn ClientCertVerifier>,
+    ) -> Result<ServerConfig, TlsPolicyError> {
         let provider = CryptoProvider {
             cipher_suites: cipher_suites(&settings.ssl_ciphers)?,
             kx_groups: groups(&settings.ssl_ecdh_curve)?,
@@ -54,7 +90,7 @@ impl TlsPolicy {
         let mut base = ServerConfig::builder_with_provider(Arc::new(provider))
             .with_protocol_versions(&versions)
             .map_err(|_| TlsPolicyError::NothingInCommon)?
-            .with_no_client_auth()
+            .with_client_cert_verifier(clients)
             .with_cert_resolver(Arc::new(NoCertificate));
         base.alpn_protocols = match settings.use_http2 {
             true => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
@@ -63,18 +99,23 @@ impl TlsPolicy {
         base.ignore_client_order = true;
         // Sessions live in tickets alone: a cache would be a lock between workers, and memory for strangers.
         base.session_storage = Arc::new(NoServerSessionStorage {});
-        if settings.ssl_session_tickets {
-            base.ticketer = tickets.clone();
-        } else {
-            base.send_tls13_tickets = 0;
-        }
-        Ok(Self { base, clients: ClientPolicy::None })
+        Ok(base)
+    }
+
+    /// Who the client is that showed `certificates` in a handshake of this policy; `None` where that says nothing,
+    /// or there are none.
+    pub(super) fn client(&self, certificates: Option<&[CertificateDer<'static>]>) -> Option<MeshClient> {
+        let ClientPolicy::Mesh(trust) = &self.clients else { return None };
+        let certificate = certificates?.first()?;
+        // The handshake has made sure that there is one.
+        let id = trust.identity(certificate).ok()?;
+        Some(MeshClient::new(id, certificate.clone()))
     }
 
     /// Whether a connection made under this policy may carry requests for a host with the other one: they ask
     /// the same of clients. Versions and suites may have changed since; an open connection is not touched.
     pub fn admits(&self, other: &Self) -> bool {
-        self.clients == other.clients
+        self.clients.is_same(&other.clients)
     }
 
     /// The configuration for one handshake that serves `certified`.

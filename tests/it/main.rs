@@ -15,6 +15,7 @@ mod gateway;
 mod http1;
 mod http2;
 mod manifests;
+mod mesh;
 mod ocsp;
 mod policy;
 mod proxy_protocol;

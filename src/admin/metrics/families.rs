@@ -123,6 +123,10 @@ families! {
         "Full TLS handshakes without a staple though the certificate names an OCSP responder.";
     MUST_STAPLE_UNSTAPLED: Counter "portcullis_must_staple_unstapled_total" []
         "Full TLS handshakes without a staple though the certificate must be stapled.";
+    POLICY_DECISIONS: Counter "portcullis_policy_decisions_total" ["namespace", "policy", "reason"]
+        "Requests that policies decided about, by the policy that did (empty where it was the absence of one).";
+    POLICY_DANGLING: Gauge "portcullis_policy_dangling_keys" []
+        "Policies that workloads refer to and that are not there; each denies. It should be 0.";
     HANDSHAKES_IN_FLIGHT: Gauge "portcullis_tls_handshakes_in_flight" []
         "TLS handshakes under way.";
     UPSTREAM_IDLE: Gauge "portcullis_upstream_idle_connections" []

@@ -20,6 +20,7 @@ use self::exposition::Exposition;
 use self::families as family;
 use super::AdminState;
 use super::certificates::{Ocsp, Served, algorithm_name, served};
+use super::policies::{dangling, decisions};
 use super::view::{SourceStatus, View};
 use crate::diagnostics::Severity;
 use crate::names::HostPattern;
@@ -47,6 +48,7 @@ pub fn render(state: &AdminState, now: i64) -> String {
     if let Some(logs) = &state.access_logs {
         out.family(&family::ACCESS_LOG_DROPPED).add(&[], logs.dropped());
     }
+    policies(&mut out, &snapshot, state);
     certificates(&mut out, &snapshot, now);
     configuration(&mut out, &snapshot, &view);
     orphans(&mut out, &snapshot);
@@ -58,6 +60,15 @@ pub fn render(state: &AdminState, now: i64) -> String {
         let _ = prometheus_client::encoding::prometheus_text::encode(&mut text, registry);
     }
     text
+}
+
+fn policies(out: &mut Exposition, snapshot: &Snapshot, state: &AdminState) {
+    let mut family = out.family(&family::POLICY_DECISIONS);
+    for ((policy, reason), count) in decisions(&state.workers) {
+        let (namespace, name) = policy.as_ref().map_or(("", ""), |name| (&*name.namespace, &*name.name));
+        family.add(&[namespace, name, reason], count);
+    }
+    out.family(&family::POLICY_DANGLING).add(&[], dangling(&snapshot.workloads));
 }
 
 /// A host as metrics have it; `_` is every host, as ingress-nginx has it.

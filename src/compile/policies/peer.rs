@@ -72,6 +72,11 @@ impl Levels {
         self.resolve(namespace, own.clone().find(|pa| selects(&pa.selector, labels)))
     }
 
+    /// Namespaces with a PeerAuthentication that counts for all of them.
+    pub fn namespaces(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.namespaces.keys()
+    }
+
     /// Every policy that some workload may list.
     pub fn authorizations(&self) -> impl Iterator<Item = Authorization> {
         let strict = self.any.then(|| deny(self.static_strict.clone(), [group([plaintext()])].into()));

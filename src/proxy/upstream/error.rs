@@ -8,6 +8,7 @@ use http::StatusCode;
 
 use crate::proxy::body::BodyError;
 use crate::proxy::http1::RequestBodyError;
+use crate::snapshot::policies;
 
 /// Why a request got no (whole) response from a backend.
 #[derive(Debug, thiserror::Error)]
@@ -114,6 +115,10 @@ pub enum Reason {
     ClientHost,
     /// CONNECT cannot be sent to a backend.
     Method,
+    /// The policies of the endpoint deny the client.
+    Denied(policies::Reason),
+    /// They denied it while it was being served.
+    PolicyChanged,
     /// Closed before a whole response head.
     Closed,
     ReadFailed,
@@ -147,6 +152,8 @@ impl Reason {
             Self::ClientBody => "client_body",
             Self::ClientHost => "client_host",
             Self::Method => "method_not_allowed",
+            Self::Denied(_) => "policy_denied",
+            Self::PolicyChanged => "policy_changed",
             Self::Closed => "upstream_closed",
             Self::ReadFailed => "upstream_read_failed",
             Self::ReadTimeout => "upstream_timeout",
@@ -164,6 +171,7 @@ impl Reason {
             Self::ConnectTimeout | Self::SendTimeout | Self::ReadTimeout => StatusCode::GATEWAY_TIMEOUT,
             Self::ClientBody | Self::ClientHost => StatusCode::BAD_REQUEST,
             Self::Method => StatusCode::METHOD_NOT_ALLOWED,
+            Self::Denied(_) | Self::PolicyChanged => StatusCode::FORBIDDEN,
             _ => StatusCode::BAD_GATEWAY,
         }
     }
@@ -181,9 +189,13 @@ impl Reason {
             | Self::CertWrongName
             | Self::CertExpired
             | Self::CertInvalid => Phase::Tls,
-            Self::SendFailed | Self::SendTimeout | Self::ClientBody | Self::ClientHost | Self::Method => {
-                Phase::Send
-            }
+            Self::SendFailed
+            | Self::SendTimeout
+            | Self::ClientBody
+            | Self::ClientHost
+            | Self::Method
+            | Self::Denied(_)
+            | Self::PolicyChanged => Phase::Send,
             Self::Closed
             | Self::ReadFailed
             | Self::ReadTimeout
@@ -196,7 +208,9 @@ impl Reason {
 
     pub fn fault(self) -> Fault {
         match self {
-            Self::ClientBody | Self::ClientHost | Self::Method => Fault::Client,
+            Self::ClientBody | Self::ClientHost | Self::Method | Self::Denied(_) | Self::PolicyChanged => {
+                Fault::Client
+            }
             _ => Fault::Upstream,
         }
     }
@@ -206,6 +220,7 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoEndpoint(why) | Self::InvalidResponse(why) => write!(f, "{}: {why}", self.name()),
+            Self::Denied(why) => write!(f, "{}: {}", self.name(), why.to_client()),
             _ => f.write_str(self.name()),
         }
     }

@@ -33,6 +33,9 @@ use crate::snapshot::clusters::{Cluster, Endpoint};
 use crate::snapshot::hosts::{BackendProtocol, RoutePolicy};
 use crate::tls::client::ClientTls;
 
+/// Whether a client may be served by an endpoint.
+pub type Admit<'a> = dyn Fn(&Endpoint) -> Result<(), UpstreamError> + 'a;
+
 /// A request is sent at most so many times.
 const MAX_TRIES: usize = 3;
 
@@ -67,6 +70,18 @@ impl Upstream {
         policy: &RoutePolicy,
         request: Request<Body>,
     ) -> Result<Response<Body>, UpstreamError> {
+        self.forward_admitted(cluster, policy, &|_| Ok(()), request).await
+    }
+
+    /// As [`forward`](Self::forward), to endpoints that `admit` lets the client to: it is asked for each one that is
+    /// tried, before anything is sent, and its error is the answer.
+    pub async fn forward_admitted(
+        &self,
+        cluster: &Cluster,
+        policy: &RoutePolicy,
+        admit: &Admit<'_>,
+        request: Request<Body>,
+    ) -> Result<Response<Body>, UpstreamError> {
         let (parts, mut body) = request.into_parts();
         if parts.method == Method::CONNECT {
             return Err(Reason::Method.into());
@@ -76,6 +91,7 @@ impl Upstream {
             let Some(endpoint) = tried.next(cluster) else {
                 return Err(Reason::NoEndpoint(cluster.unavailable.unwrap_or("no endpoint")).into());
             };
+            admit(endpoint)?;
             let error = match self.attempt(endpoint, policy, &parts, &mut body, tried.count > 1).await {
                 Ok(response) => return Ok(response),
                 Err(error) => error,

@@ -54,6 +54,7 @@ fn restart_is_required_for_what_is_made_at_start_only() {
         "ingress-class",
         "kubeconfig",
         "manifests",
+        "mesh-port",
         "pem-namespace",
         "source",
         "state-dir",

@@ -104,6 +104,16 @@ impl WorkloadPolicies {
         self.deny.policies().iter().chain(self.allow.policies()).chain(tried)
     }
 
+    /// The policies that are only tried out, which there rarely are.
+    pub fn has_dry_run(&self) -> bool {
+        !self.dry_run.is_empty()
+    }
+
+    /// Whether both come to the same.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.dangling == other.dangling && self.policies().eq(other.policies())
+    }
+
     /// Keys of the workload that name no policy; to be counted, because there should never be one.
     pub fn dangling(&self) -> &[ObjectName] {
         &self.dangling
@@ -158,17 +168,37 @@ impl Reason {
     }
 }
 
+impl Reason {
+    /// What the client is told: nothing that names a policy.
+    pub fn to_client(self) -> &'static str {
+        match self {
+            Self::NoAllowPolicy | Self::Allowed => "the workload admits this client",
+            Self::Denied => "a policy of the workload denies this client",
+            Self::NoneAllowed => "no policy of the workload allows this client",
+            Self::DanglingStrict => "the workload asks for a client certificate of the mesh",
+            Self::DanglingPolicy => "a policy of the workload is missing",
+        }
+    }
+}
+
+/// As a phrase that the name of a policy can follow.
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoAllowPolicy => "no DENY policy matches and there are no ALLOW policies",
+            Self::Allowed => "explicitly allowed by",
+            Self::Denied => "explicitly denied by",
+            Self::NoneAllowed => "allow policies exist, but none allowed",
+            Self::DanglingStrict => "no verified identity, and the workload's STRICT policy is missing",
+            Self::DanglingPolicy => "a policy that the workload lists is missing",
+        })
+    }
+}
+
 /// The reason as a sentence for a log or a person.
 impl fmt::Display for Decision<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.reason {
-            Reason::NoAllowPolicy => "no DENY policy matches and there are no ALLOW policies",
-            Reason::Allowed => "explicitly allowed by",
-            Reason::Denied => "explicitly denied by",
-            Reason::NoneAllowed => "allow policies exist, but none allowed",
-            Reason::DanglingStrict => "no verified identity, and the workload's STRICT policy is missing",
-            Reason::DanglingPolicy => "a policy that the workload lists is missing",
-        })?;
+        write!(f, "{}", self.reason)?;
         self.policy.map_or(Ok(()), |policy| write!(f, ": {policy}"))
     }
 }

@@ -372,7 +372,7 @@ async fn the_first_of_two_definitions_counts_and_the_second_steps_in() {
 
 #[tokio::test]
 async fn a_kind_that_is_not_read_is_reported_once() {
-    let pod = |name: &str| format!("apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\n");
+    let pod = |name: &str| format!("apiVersion: v1\nkind: LimitRange\nmetadata:\n  name: {name}\n");
     let mut show = Show::start(|folder| {
         fs::write(folder.join("a.yaml"), pod("a") + "---\n" + &pod("b")).unwrap();
         fs::write(folder.join("b.yaml"), pod("c")).unwrap();

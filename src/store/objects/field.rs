@@ -33,6 +33,11 @@ impl<'a> Field<'a> {
         self.node.get(key).map(|node| Field { node, step: Step::Key(key), parent: Some(self) })
     }
 
+    /// The value as JSON, for readers that want all of it.
+    pub(super) fn to_json(self) -> serde_json::Value {
+        self.node.to_json()
+    }
+
     /// The entries of a mapping; none where it is something else.
     pub fn entries(
         &'a self,

@@ -1,23 +1,57 @@
 //! The one table of kinds: `apiVersion`, `kind` and the function that decodes it. A new kind is one file in
 //! this folder and one line here.
 
+use serde_json::Value;
+
 use super::*;
+use crate::diagnostics::Diagnostic;
 
 type Decode = fn(Metadata, &Field<'_>, &mut Findings) -> Option<Object>;
 
-const KINDS: &[(&str, Kind, Decode)] = &[
-    ("v1", Kind::ConfigMap, |m, o, f| ConfigMap::decode(m, o, f).map(Object::ConfigMap)),
-    ("v1", Kind::Namespace, |m, o, f| Namespace::decode(m, o, f).map(Object::Namespace)),
-    ("v1", Kind::Secret, |m, o, f| Secret::decode(m, o, f).map(Object::Secret)),
-    ("v1", Kind::Service, |m, o, f| Service::decode(m, o, f).map(Object::Service)),
-    ("discovery.k8s.io/v1", Kind::EndpointSlice, |m, o, f| {
+/// `security.istio.io` has two versions with the same fields.
+const ISTIO: &[&str] = &["security.istio.io/v1", "security.istio.io/v1beta1"];
+
+const KINDS: &[(&[&str], Kind, Decode)] = &[
+    (&["v1"], Kind::ConfigMap, |m, o, f| ConfigMap::decode(m, o, f).map(Object::ConfigMap)),
+    (&["v1"], Kind::Namespace, |m, o, f| Namespace::decode(m, o, f).map(Object::Namespace)),
+    (&["v1"], Kind::Pod, |m, o, f| Pod::decode(m, o, f).map(Object::Pod)),
+    (&["v1"], Kind::Secret, |m, o, f| Secret::decode(m, o, f).map(Object::Secret)),
+    (&["v1"], Kind::Service, |m, o, f| Service::decode(m, o, f).map(Object::Service)),
+    (&["discovery.k8s.io/v1"], Kind::EndpointSlice, |m, o, f| {
         EndpointSlice::decode(m, o, f).map(Object::EndpointSlice)
     }),
-    ("networking.k8s.io/v1", Kind::Ingress, |m, o, f| Ingress::decode(m, o, f).map(Object::Ingress)),
-    ("networking.k8s.io/v1", Kind::IngressClass, |m, o, f| {
+    (&["networking.k8s.io/v1"], Kind::Ingress, |m, o, f| Ingress::decode(m, o, f).map(Object::Ingress)),
+    (&["networking.k8s.io/v1"], Kind::IngressClass, |m, o, f| {
         IngressClass::decode(m, o, f).map(Object::IngressClass)
     }),
+    (ISTIO, Kind::AuthorizationPolicy, |m, o, f| {
+        Some(policy(Kind::AuthorizationPolicy, m, o, f, |value, namespace, found| {
+            AuthorizationPolicy::decode(value, namespace, found).map(Object::AuthorizationPolicy)
+        }))
+    }),
+    (ISTIO, Kind::PeerAuthentication, |m, o, f| {
+        Some(policy(Kind::PeerAuthentication, m, o, f, |value, namespace, found| {
+            PeerAuthentication::decode(value, namespace, found).map(Object::PeerAuthentication)
+        }))
+    }),
 ];
+
+/// Policies are read strictly, by a reader of their own. One that is of no use still is an object: what was
+/// known of it before must not be taken for deleted.
+fn policy(
+    kind: Kind,
+    metadata: Metadata,
+    object: &Field<'_>,
+    findings: &mut Findings,
+    decode: fn(&Value, &str, &mut Vec<Diagnostic>) -> Option<Object>,
+) -> Object {
+    let mut found = Vec::new();
+    let decoded = decode(&object.to_json(), &metadata.name.namespace, &mut found);
+    // The metadata was read, and reported, before.
+    found.retain(|finding| !finding.field.starts_with("metadata.creationTimestamp"));
+    findings.extend(found);
+    decoded.unwrap_or(Object::UnreadablePolicy(kind, metadata))
+}
 
 /// What came of one document.
 pub enum Decoded {
@@ -39,10 +73,11 @@ impl Object {
     /// does not stop the rest from being used.
     pub fn decode(api_version: &str, kind: &str, node: &Node<'_>, findings: &mut Findings) -> Decoded {
         let root = Field::root(node);
-        let Some((known, kind, decode)) = KINDS.iter().find(|(_, known, _)| known.as_str() == kind) else {
+        let Some((versions, kind, decode)) = KINDS.iter().find(|(_, known, _)| known.as_str() == kind) else {
             return Decoded::Unknown(Unknown { api_version: api_version.into(), kind: kind.into() });
         };
-        if *known != api_version {
+        let known = versions.first().copied().unwrap_or_default();
+        if !versions.contains(&api_version) {
             return match group(known) == group(api_version) || *kind == Kind::Ingress {
                 true => {
                     let message = format!("{kind} is read as {known}, not as {}", quoted(api_version));

@@ -14,6 +14,7 @@ mod metadata;
 mod namespace;
 mod node;
 mod peer_authentication;
+mod pod;
 mod policy_reader;
 mod secret;
 mod service;
@@ -37,6 +38,7 @@ pub use metadata::{is_label, is_subdomain};
 pub use namespace::Namespace;
 pub use node::Node;
 pub use peer_authentication::{MtlsMode, PeerAuthentication};
+pub use pod::Pod;
 pub use secret::{Secret, SecretOrigin};
 pub use service::{Service, ServiceKind, ServicePort};
 
@@ -50,6 +52,7 @@ pub enum Kind {
     IngressClass,
     Namespace,
     PeerAuthentication,
+    Pod,
     Secret,
     Service,
 }
@@ -65,6 +68,7 @@ impl Kind {
             Self::IngressClass => "IngressClass",
             Self::Namespace => "Namespace",
             Self::PeerAuthentication => "PeerAuthentication",
+            Self::Pod => "Pod",
             Self::Secret => "Secret",
             Self::Service => "Service",
         }
@@ -103,37 +107,50 @@ impl Metadata {
 /// An object of any kind, as sources hand it to the store.
 #[derive(Clone, Debug)]
 pub enum Object {
+    AuthorizationPolicy(AuthorizationPolicy),
     ConfigMap(ConfigMap),
     EndpointSlice(EndpointSlice),
     Ingress(Ingress),
     IngressClass(IngressClass),
     Namespace(Namespace),
+    PeerAuthentication(PeerAuthentication),
+    Pod(Pod),
     Secret(Secret),
     Service(Service),
+    /// A policy whose selector cannot be read, so that nobody knows whom it is for.
+    UnreadablePolicy(Kind, Metadata),
 }
 
 impl Object {
     pub fn kind(&self) -> Kind {
         match self {
+            Self::AuthorizationPolicy(_) => Kind::AuthorizationPolicy,
             Self::ConfigMap(_) => Kind::ConfigMap,
             Self::EndpointSlice(_) => Kind::EndpointSlice,
             Self::Ingress(_) => Kind::Ingress,
             Self::IngressClass(_) => Kind::IngressClass,
             Self::Namespace(_) => Kind::Namespace,
+            Self::PeerAuthentication(_) => Kind::PeerAuthentication,
+            Self::Pod(_) => Kind::Pod,
             Self::Secret(_) => Kind::Secret,
             Self::Service(_) => Kind::Service,
+            Self::UnreadablePolicy(kind, _) => *kind,
         }
     }
 
     pub fn metadata(&self) -> &Metadata {
         match self {
+            Self::AuthorizationPolicy(o) => &o.metadata,
             Self::ConfigMap(o) => &o.metadata,
             Self::EndpointSlice(o) => &o.metadata,
             Self::Ingress(o) => &o.metadata,
             Self::IngressClass(o) => &o.metadata,
             Self::Namespace(o) => &o.metadata,
+            Self::PeerAuthentication(o) => &o.metadata,
+            Self::Pod(o) => &o.metadata,
             Self::Secret(o) => &o.metadata,
             Self::Service(o) => &o.metadata,
+            Self::UnreadablePolicy(_, metadata) => metadata,
         }
     }
 }

@@ -9,6 +9,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
 use zeroize::Zeroize;
 
 /// One value. Map entries keep their order; where a key is given twice the last one counts, as in JSON.
@@ -37,6 +38,21 @@ impl<'a> Node<'a> {
         match self.get(key)? {
             Self::String(text) => Some(text),
             _ => None,
+        }
+    }
+
+    /// The same value as JSON. A number that is no integer stays a number, though not the same one.
+    pub(super) fn to_json(&self) -> Value {
+        match self {
+            Self::Null => Value::Null,
+            Self::Bool(value) => Value::from(*value),
+            Self::Integer(value) => Value::from(*value),
+            Self::Number(bits) => Value::from(*bits),
+            Self::String(text) => Value::from(&**text),
+            Self::List(items) => items.iter().map(Node::to_json).collect(),
+            Self::Map(entries) => {
+                entries.iter().map(|(key, value)| (key.to_string(), value.to_json())).collect()
+            }
         }
     }
 

@@ -97,7 +97,9 @@ fn the_table_knows_versions_and_leaves_strangers() {
             _ => findings.into_list()[0].reason,
         }
     };
-    assert_eq!(decode("v1", "Pod"), "unknown");
+    assert_eq!(decode("v1", "LimitRange"), "unknown");
+    assert_eq!(decode("security.istio.io/v1beta1", "PeerAuthentication"), "MissingField");
+    assert_eq!(decode("security.istio.io/v1alpha1", "PeerAuthentication"), "UnsupportedVersion");
     assert_eq!(decode("serving.knative.dev/v1", "Service"), "unknown");
     assert_eq!(decode("extensions/v1beta1", "Ingress"), "UnsupportedVersion");
     assert_eq!(decode("discovery.k8s.io/v1beta1", "EndpointSlice"), "UnsupportedVersion");

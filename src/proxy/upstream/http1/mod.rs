@@ -31,6 +31,7 @@ use super::pool::{Check, Stack};
 use super::stream::Stream;
 use crate::proxy::body::Body;
 use crate::proxy::deadlines::Deadlines;
+use crate::proxy::guards::Guard;
 use body::Decoder;
 pub use body::ResponseBody;
 use chunked::ChunkDecoder;
@@ -160,7 +161,8 @@ fn upgrade(exchange: Exchange, head: ResponseHead, asked: bool) -> Result<Respon
         return Err(Reason::InvalidResponse("101 before the end of the request").into());
     }
     let Connection { stream, input, .. } = *exchange.connection;
-    let mut response = Response::new(Body::Upgraded(Box::new(Upgraded { stream, leftover: input.freeze() })));
+    let mut response =
+        Response::new(Body::Upgraded(Box::new(Upgraded { stream, leftover: input.freeze(), guard: None })));
     *response.status_mut() = head.status;
     *response.headers_mut() = head.headers;
     Ok(response)
@@ -171,6 +173,8 @@ fn upgrade(exchange: Exchange, head: ResponseHead, asked: bool) -> Result<Respon
 pub struct Upgraded {
     stream: Stream,
     leftover: Bytes,
+    /// Ends the tunnel when policy does.
+    pub guard: Option<Guard>,
 }
 
 impl Upgraded {

@@ -1,0 +1,157 @@
+//! Pods and policies become workloads; what does not change stays the same.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::snapshot::workloads::Workload;
+use crate::store::objects::{Decoded, Findings, Node};
+
+fn decode(value: &Value) -> Object {
+    let node: Node<'_> = serde::Deserialize::deserialize(value).unwrap();
+    let text = |field: &str| value[field].as_str().unwrap();
+    match Object::decode(text("apiVersion"), text("kind"), &node, &mut Findings::new()) {
+        Decoded::Object(object) => object,
+        _ => panic!("no object: {value}"),
+    }
+}
+
+fn pod(name: &str, app: &str, address: &str) -> Object {
+    decode(&json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "namespace": "a", "labels": {"app": app}},
+        "spec": {"serviceAccountName": app},
+        "status": {"podIP": address, "podIPs": [{"ip": address}]},
+    }))
+}
+
+fn strict(name: &str, spec: Value) -> Object {
+    decode(&json!({
+        "apiVersion": "security.istio.io/v1", "kind": "PeerAuthentication",
+        "metadata": {"name": name, "namespace": "a"}, "spec": spec,
+    }))
+}
+
+fn at<'a>(world: &'a World, address: &str) -> &'a [Workload] {
+    world.compiled.snapshot.workloads.at(address.parse().unwrap(), "a")
+}
+
+fn names(world: &World, address: &str) -> Vec<String> {
+    let policies = at(world, address).iter().flat_map(|workload| workload.policies.policies());
+    policies.map(|policy| policy.name.to_string()).collect()
+}
+
+const STATIC: &str = "istio-system/istio_converted_static_strict";
+
+#[test]
+fn a_pod_gets_the_policies_that_select_it() {
+    let mut world = World::new([
+        pod("one", "web", "10.0.0.1"),
+        pod("two", "web", "10.0.0.2"),
+        pod("db", "db", "10.0.0.3"),
+        strict("p", json!({"selector": {"matchLabels": {"app": "web"}}, "mtls": {"mode": "STRICT"}})),
+    ]);
+    assert_eq!(names(&world, "10.0.0.1"), [STATIC]);
+    assert!(Arc::ptr_eq(&at(&world, "10.0.0.1")[0].policies, &at(&world, "10.0.0.2")[0].policies));
+    assert!(names(&world, "10.0.0.3").is_empty());
+    assert!(names(&world, "10.9.9.9").is_empty());
+    let principal = at(&world, "10.0.0.3")[0].principal.clone().unwrap();
+    assert_eq!(principal.principal(), "cluster.local/ns/a/sa/db");
+
+    // Labels decide, and only those of this pod.
+    let kept = at(&world, "10.0.0.1")[0].policies.clone();
+    world.apply([pod("two", "db", "10.0.0.2")]);
+    assert!(names(&world, "10.0.0.2").is_empty());
+    assert!(Arc::ptr_eq(&kept, &at(&world, "10.0.0.1")[0].policies));
+
+    world.delete(Kind::PeerAuthentication, "a", "p");
+    assert!(names(&world, "10.0.0.1").is_empty());
+    world.delete(Kind::Pod, "a", "one");
+    assert!(at(&world, "10.0.0.1")[0].pod.is_none());
+}
+
+#[test]
+fn unrelated_policies_leave_workloads_as_they_were() {
+    let mut world = World::new([
+        pod("one", "web", "10.0.0.1"),
+        strict("p", json!({"selector": {"matchLabels": {"app": "web"}}, "mtls": {"mode": "STRICT"}})),
+    ]);
+    let before = at(&world, "10.0.0.1").as_ptr();
+    world.apply([strict(
+        "q",
+        json!({"selector": {"matchLabels": {"app": "db"}}, "mtls": {"mode": "STRICT"}}),
+    )]);
+    assert_eq!(before, at(&world, "10.0.0.1").as_ptr());
+}
+
+#[test]
+fn an_address_without_a_pod_follows_its_namespace_and_one_of_several_pods_all_of_them() {
+    let world = World::new([
+        strict("p", json!({"mtls": {"mode": "STRICT"}})),
+        strict("open", json!({"selector": {"matchLabels": {"app": "open"}}, "mtls": {"mode": "PERMISSIVE"}})),
+        pod("open", "open", "10.0.0.1"),
+        pod("shared-1", "open", "10.0.0.2"),
+        pod("shared-2", "web", "10.0.0.2"),
+    ]);
+    let plain = |address: &str| crate::snapshot::policies::Connection {
+        principal: None,
+        source: [192, 0, 2, 1].into(),
+        destination: address.parse().unwrap(),
+        port: 80,
+    };
+    let workloads = &world.compiled.snapshot.workloads;
+    assert!(!workloads.decide("a", &plain("10.9.9.9")).allowed);
+    assert!(workloads.decide("b", &plain("10.9.9.9")).allowed);
+    assert!(workloads.decide("a", &plain("10.0.0.1")).allowed);
+    assert!(workloads.decide("a", &plain("::ffff:10.0.0.1")).allowed);
+    assert!(!workloads.decide("a", &plain("10.0.0.2")).allowed);
+}
+
+#[test]
+fn a_version_that_cannot_be_read_leaves_the_last_good_one_in_force() {
+    let mut world = World::new([pod("one", "web", "10.0.0.1")]);
+    world.apply([strict("p", json!({"mtls": {"mode": "STRICT"}}))]);
+    for broken in [json!({"mtls": {"mode": "OFF"}}), json!({"selector": 5})] {
+        world.apply([strict("p", broken)]);
+        assert_eq!(names(&world, "10.0.0.1"), [STATIC]);
+        assert_eq!(world.reasons(), [("LastGoodStays", "p".to_string())]);
+    }
+    world.apply([strict("p", json!({"mtls": {"mode": "PERMISSIVE"}}))]);
+    assert!(names(&world, "10.0.0.1").is_empty());
+    assert!(world.reasons().is_empty());
+    // Where there is nothing to go back to it is closed.
+    world.apply([strict("new", json!({"mtls": {"mode": "OFF"}}))]);
+    world.delete(Kind::PeerAuthentication, "a", "p");
+    assert_eq!(names(&world, "10.0.0.1"), [STATIC]);
+}
+
+#[test]
+fn roots_that_cannot_be_used_leave_the_last_good_ones_in_force() {
+    let roots = |pem: &str| {
+        decode(&json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "istio-ca-root-cert", "namespace": "istio-system"},
+            "data": {"root-cert.pem": pem},
+        }))
+    };
+    let settings = Settings { mesh_port: Some(0), ..Settings::default() };
+    let mut world = World::with(settings, []);
+    assert!(world.compiled.snapshot.mesh.is_none());
+    assert_eq!(world.reasons()[0].0, "TrustBundleNotFound");
+    let authority = rcgen::CertifiedIssuer::self_signed(
+        {
+            let mut params = rcgen::CertificateParams::default();
+            params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+            params
+        },
+        rcgen::KeyPair::generate().unwrap(),
+    )
+    .unwrap();
+    world.apply([roots(&authority.pem())]);
+    assert!(world.compiled.snapshot.mesh.is_some());
+    assert!(world.reasons().is_empty());
+    world.apply([roots("nothing")]);
+    assert!(world.compiled.snapshot.mesh.is_some());
+    assert_eq!(world.reasons()[0].0, "InvalidTrustBundle");
+}

@@ -1,0 +1,212 @@
+//! Transport policy on a worker: each exchange with an endpoint is registered before its first check, and stays so
+//! until its last byte.
+//!
+//! The check is made against the newest snapshot, whichever the request began under. When policies or workloads
+//! change, everything that is registered is checked again, and only what is denied now is ended: between
+//! registering and re-checking there is no gap that a denied exchange could stay open in.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use slab::Slab;
+
+use crate::names::object::ObjectName;
+use crate::snapshot::Snapshot;
+use crate::snapshot::policies::{Connection, Reason};
+use crate::telemetry::policy_stats::{Decided, PolicyStats};
+use crate::tls::spiffe::SpiffeId;
+
+/// Everything open on one worker. Clones are the same.
+#[derive(Clone, Default)]
+pub struct Guards(Rc<State>);
+
+#[derive(Default)]
+struct State {
+    open: RefCell<Slab<Entry>>,
+    /// The snapshot that everything was checked against last.
+    checked: Cell<u64>,
+    /// Decisions since they were handed on.
+    decided: RefCell<HashMap<Decided, u64>>,
+}
+
+struct Entry {
+    peer: Peer,
+    target: Option<Target>,
+    /// What was decided last, for the log.
+    admission: Admission,
+    denied: bool,
+    waker: Option<Waker>,
+}
+
+/// Who wants to be served.
+#[derive(Clone)]
+pub struct Peer {
+    pub source: IpAddr,
+    /// From the certificate verified on this connection.
+    pub principal: Option<SpiffeId>,
+}
+
+/// The endpoint that was chosen.
+struct Target {
+    address: SocketAddr,
+    /// Of the Service that leads there.
+    namespace: Arc<str>,
+}
+
+/// Who spoke to whom, and which policy decided about it.
+#[derive(Clone, Debug, Default)]
+pub struct Admission {
+    pub source: Option<SpiffeId>,
+    pub destination: Option<SpiffeId>,
+    pub policy: Option<ObjectName>,
+}
+
+/// Why an exchange may not be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Denial {
+    /// The policy that decided, where one did.
+    pub policy: Option<ObjectName>,
+    pub reason: Reason,
+}
+
+impl Entry {
+    fn decide(&self, snapshot: &Snapshot) -> Result<Decided, Denial> {
+        let Some(target) = &self.target else {
+            return Ok(Decided { policy: None, reason: Reason::NoAllowPolicy });
+        };
+        let decision = snapshot.workloads.decide(&target.namespace, &self.connection(target));
+        let policy = decision.policy.cloned();
+        match decision.allowed {
+            true => Ok(Decided { policy, reason: decision.reason }),
+            false => Err(Denial { policy, reason: decision.reason }),
+        }
+    }
+
+    fn connection(&self, target: &Target) -> Connection<'_> {
+        Connection {
+            principal: self.peer.principal.as_ref(),
+            source: self.peer.source,
+            destination: target.address.ip(),
+            port: target.address.port(),
+        }
+    }
+}
+
+impl Guards {
+    /// Registers an exchange; it has no endpoint yet.
+    pub fn register(&self, peer: Peer) -> Guard {
+        let entry = Entry { peer, target: None, admission: Admission::default(), denied: false, waker: None };
+        Guard { guards: self.clone(), slot: self.0.open.borrow_mut().insert(entry) }
+    }
+
+    /// Checks everything again where `snapshot` is another than last time; ends what is denied now.
+    pub fn recheck(&self, snapshot: &Snapshot) {
+        if self.0.checked.replace(snapshot.generation) == snapshot.generation {
+            return;
+        }
+        let mut woken = Vec::new();
+        for (_, entry) in self.0.open.borrow_mut().iter_mut().filter(|(_, entry)| !entry.denied) {
+            if let Err(denial) = entry.decide(snapshot) {
+                tracing::info!(
+                    source = %entry.peer.source,
+                    reason = denial.reason.label(),
+                    policy = denial.policy.as_ref().map(tracing::field::display),
+                    "connection closed due to policy change"
+                );
+                entry.denied = true;
+                woken.extend(entry.waker.take());
+                self.count(Decided { policy: denial.policy, reason: denial.reason });
+            }
+        }
+        woken.into_iter().for_each(Waker::wake);
+    }
+
+    /// Hands on what was counted.
+    pub fn flush(&self, stats: &PolicyStats) {
+        let mut decided = self.0.decided.borrow_mut();
+        if !decided.is_empty() {
+            stats.add(decided.drain());
+        }
+    }
+
+    fn count(&self, decided: Decided) {
+        *self.0.decided.borrow_mut().entry(decided).or_default() += 1;
+    }
+}
+
+/// One exchange; it is over when this is dropped.
+pub struct Guard {
+    guards: Guards,
+    slot: usize,
+}
+
+impl Guard {
+    /// Whether the exchange may go on with the endpoint at `address`, which a Service of `namespace` leads to. To be
+    /// asked for each endpoint that is tried.
+    ///
+    /// # Errors
+    /// The policies there deny it.
+    pub fn admit(
+        &self,
+        snapshot: &Snapshot,
+        address: SocketAddr,
+        namespace: &Arc<str>,
+    ) -> Result<Decided, Denial> {
+        let mut open = self.guards.0.open.borrow_mut();
+        let Some(entry) = open.get_mut(self.slot) else {
+            return Err(Denial { policy: None, reason: Reason::DanglingPolicy });
+        };
+        entry.target = Some(Target { address, namespace: namespace.clone() });
+        let decision = entry.decide(snapshot);
+        let workloads = snapshot.workloads.at(address.ip(), namespace);
+        entry.admission = Admission {
+            source: entry.peer.principal.clone(),
+            destination: workloads.first().and_then(|workload| workload.principal.clone()),
+            policy: match &decision {
+                Ok(decided) => decided.policy.clone(),
+                Err(denial) => denial.policy.clone(),
+            },
+        };
+        // Where there are no policies there is nothing worth counting.
+        if workloads.iter().any(|workload| workload.policies.policies().next().is_some()) {
+            let decided = match &decision {
+                Ok(decided) => decided.clone(),
+                Err(denial) => Decided { policy: denial.policy.clone(), reason: denial.reason },
+            };
+            self.guards.count(decided);
+        }
+        decision
+    }
+
+    pub fn admission(&self) -> Admission {
+        let open = self.guards.0.open.borrow();
+        open.get(self.slot).map(|entry| entry.admission.clone()).unwrap_or_default()
+    }
+
+    /// Ready once a change of policies denies the exchange.
+    pub fn poll_denied(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut open = self.guards.0.open.borrow_mut();
+        let Some(entry) = open.get_mut(self.slot) else { return Poll::Ready(()) };
+        if entry.denied {
+            return Poll::Ready(());
+        }
+        match &mut entry.waker {
+            Some(waker) => waker.clone_from(cx.waker()),
+            None => entry.waker = Some(cx.waker().clone()),
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.guards.0.open.borrow_mut().try_remove(self.slot);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,56 @@
+//! Which policies apply at an address: for the data plane, which asks before it sends anything to an endpoint.
+//!
+//! A workload is a pod. An address that several pods share, that of their machine, is judged by the policies of
+//! all of them; one that no pod has, by those of the namespace that its Service is in. What a worker asks here
+//! is always the newest snapshot, also for a request that began under an older one.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::SharedMap;
+use super::policies::{Connection, Decision, Reason, WorkloadPolicies};
+use crate::names::object::ObjectName;
+use crate::tls::spiffe::SpiffeId;
+
+/// A workload and what applies to it.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    /// `None` where no pod is known.
+    pub pod: Option<ObjectName>,
+    /// Who it is in the mesh, as its Service Account says.
+    pub principal: Option<SpiffeId>,
+    /// Workloads with the same policies share one, and it stays the same while nothing of it changes.
+    pub policies: Arc<WorkloadPolicies>,
+}
+
+/// All workloads.
+#[derive(Clone, Debug, Default)]
+pub struct Workloads {
+    pub by_address: SharedMap<IpAddr, Arc<[Workload]>>,
+    /// For addresses without a pod: namespaces that have policies of their own.
+    pub by_namespace: SharedMap<Arc<str>, Arc<[Workload]>>,
+    /// For addresses without a pod in all other namespaces: the policies of the mesh.
+    pub elsewhere: Option<Arc<[Workload]>>,
+}
+
+impl Workloads {
+    /// The workloads at `address` that a Service of `namespace` leads to.
+    pub fn at(&self, address: IpAddr, namespace: &str) -> &[Workload] {
+        let found = self.by_address.get(&address.to_canonical());
+        let found = found.or_else(|| self.by_namespace.get(namespace)).or(self.elsewhere.as_ref());
+        found.map_or(&[], |found| found)
+    }
+
+    /// Whether `connection` is accepted at its destination. Where several workloads answer to the address, all
+    /// of them have to accept it.
+    pub fn decide(&self, namespace: &str, connection: &Connection<'_>) -> Decision<'_> {
+        let mut last = Decision { allowed: true, policy: None, reason: Reason::NoAllowPolicy };
+        for workload in self.at(connection.destination, namespace) {
+            last = workload.policies.decide(connection);
+            if !last.allowed {
+                return last;
+            }
+        }
+        last
+    }
+}

@@ -1,0 +1,88 @@
+//! One element of `x-forwarded-client-cert`, in Envoy's form: `Key=Value` pairs joined by `;`, of which `Hash`
+//! (SHA-256 of the certificate), `Cert` (PEM, percent-encoded), `Subject`, `URI` and `DNS` are given.
+
+use std::fmt::Write;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::HeaderValue;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use rustls_pki_types::CertificateDer;
+use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
+
+/// The element for a client certificate; `None` where it holds what no header can.
+pub(super) fn element(der: &CertificateDer<'_>) -> Option<HeaderValue> {
+    let (_, certificate) = X509Certificate::from_der(der).ok()?;
+    let mut text = String::from("Hash=");
+    for byte in digest(&SHA256, der).as_ref() {
+        // Writing to a String does not fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    let _ = write!(text, ";Cert=\"{}\"", utf8_percent_encode(&pem(der), NON_ALPHANUMERIC));
+    let _ = write!(text, ";Subject={}", in_quotes(&certificate.subject().to_string()));
+    let names = certificate.subject_alternative_name().ok().flatten();
+    for name in names.iter().flat_map(|names| &names.value.general_names) {
+        let _ = match name {
+            GeneralName::URI(uri) => write!(text, ";URI={}", plain(uri)),
+            GeneralName::DNSName(name) => write!(text, ";DNS={}", plain(name)),
+            _ => Ok(()),
+        };
+    }
+    HeaderValue::from_str(&text).ok()
+}
+
+fn pem(der: &[u8]) -> String {
+    let mut pem = String::from("-----BEGIN CERTIFICATE-----\n");
+    let body = STANDARD.encode(der);
+    for line in body.as_bytes().chunks(64) {
+        pem.push_str(&String::from_utf8_lossy(line));
+        pem.push('\n');
+    }
+    pem.push_str("-----END CERTIFICATE-----\n");
+    pem
+}
+
+/// A value as it is, unless it has characters with a meaning here.
+fn plain(value: &str) -> String {
+    match value.contains([',', ';', '=', '"', '\\']) {
+        true => in_quotes(value),
+        false => value.to_owned(),
+    }
+}
+
+/// In quotes, with `\` before what would end them. Characters that no header may hold become `?`.
+fn in_quotes(value: &str) -> String {
+    let mut quoted = String::from("\"");
+    for char in value.chars() {
+        match char {
+            '"' | '\\' => quoted.extend(['\\', char]),
+            ' '..='~' => quoted.push(char),
+            _ => quoted.push('?'),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, DnType, KeyPair, SanType};
+
+    use super::*;
+
+    #[test]
+    fn commas_and_quotes_of_a_subject_stay_within_its_quotes() {
+        let mut params = CertificateParams::new(vec!["a.test".into()]).unwrap();
+        params.distinguished_name.push(DnType::CommonName, r#"Web, "Shop"; A=B \"#);
+        params.subject_alt_names.push(SanType::URI("spiffe://td/ns/a/sa/b".try_into().unwrap()));
+        let certificate = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
+        let value = element(certificate.der()).unwrap();
+        let text = value.to_str().unwrap();
+        assert!(text.starts_with("Hash="), "{text}");
+        assert!(text.contains(r#"Web, \"Shop\"; A=B \\""#), "{text}");
+        assert!(text.ends_with(";DNS=a.test;URI=spiffe://td/ns/a/sa/b"), "{text}");
+        let hash = text.split(';').next().unwrap();
+        assert_eq!(hash.len(), "Hash=".len() + 64);
+    }
+}
