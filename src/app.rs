@@ -6,10 +6,10 @@
 //! End: readiness goes first, then the workers drain. Signals are the supervisor's business.
 
 mod sockets;
-
 mod stapler;
 
 use std::collections::BTreeMap;
+use std::future::pending;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -26,7 +26,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::admin::view::{PendingRestart, SettingsStatus, SourceStatus, View};
 use crate::admin::{self, AdminState};
 use crate::compile::{Compiled, compile};
-use crate::diagnostics::Diagnostic;
+use crate::diagnostics::{Diagnostic, ObjectRef, Severity};
 use crate::net::drain::Closing;
 use crate::proxy::worker::{self, WorkerParts};
 use crate::settings::choices::{RestartMode, Source};
@@ -34,10 +34,13 @@ use crate::settings::load::{Inputs, Loaded};
 use crate::settings::reload::{Applied, Reload, Reloader};
 use crate::settings::{Change, Settings};
 use crate::snapshot::shared::Shared;
-use crate::sources::Batch;
 use crate::sources::directory::Directory;
+use crate::sources::kubernetes::{self, Kubernetes};
 use crate::sources::origins::Origins;
+use crate::sources::{Batch, ObjectFindings, WatchState};
+use crate::status::Outbox;
 use crate::store::Store;
+use crate::store::objects::ConfigMap;
 use crate::supervisor::link::Link;
 use crate::supervisor::messages::{FromGeneration, Start, Status, TicketKeys, ToGeneration};
 use crate::telemetry::access_log::AccessLogs;
@@ -161,8 +164,16 @@ struct Control {
     logging: Logging,
     /// What is wrong with files, by file.
     findings: BTreeMap<Arc<PathBuf>, Vec<Diagnostic>>,
+    /// What is wrong with objects that don't come from files.
+    object_findings: BTreeMap<ObjectRef, Vec<Diagnostic>>,
+    /// How the watches of the source are doing, by name.
+    watches: BTreeMap<Arc<str>, WatchState>,
+    /// What is written to the API server, where there is one.
+    outbox: Option<Outbox>,
     origins: Origins,
     synced: bool,
+    /// Since when `synced` is as it is, in seconds since the Unix epoch.
+    synced_since: i64,
     draining: bool,
     pending: Vec<PendingRestart>,
     rejected: Option<String>,
@@ -197,8 +208,12 @@ impl Control {
             shared,
             logging,
             findings: BTreeMap::new(),
+            object_findings: BTreeMap::new(),
+            watches: BTreeMap::new(),
+            outbox: None,
             origins: Origins::default(),
             synced: false,
+            synced_since: now(),
             draining: false,
             pending: Vec::new(),
             rejected: None,
@@ -217,13 +232,13 @@ impl Control {
         let supervisor = self.succession.link.messages()?;
         let (batches, mut batch) = mpsc::channel(BATCHES);
         let (reloads, mut reload) = mpsc::channel(4);
-        let (_config_map, config_map) = watch::channel(None);
+        let (config_map_sender, config_map) = watch::channel(None);
         if !self.succession.succeeds {
             self.start_admin()?;
         }
         self.stapler.start(batches.clone());
         self.succession.tell_tickets(&self.tickets);
-        self.start_source(batches)?;
+        self.start_source(batches).await?;
         let reloader = Reloader::new(inputs, loaded);
         tokio::task::spawn_local(async move { reloader.run(config_map, reloads).await });
         let mut rotate_tickets = Instant::now() + TICKET_ROTATION;
@@ -248,9 +263,11 @@ impl Control {
                     while let Ok(next) = batch.try_recv() {
                         self.apply(next);
                     }
+                    self.pass_on_config_map(&config_map_sender);
                     self.compile()?;
                 }
                 Some(reload) = reload.recv() => self.reload(reload)?,
+                () = leader_changed(self.outbox.as_mut()) => self.publish_view(),
                 () = sleep_until(recheck) => self.compile()?,
                 () = sleep_until(rotate_tickets) => {
                     self.tickets.rotate()?;
@@ -288,6 +305,9 @@ impl Control {
             // The next generation answers there.
             admin.abort();
         }
+        if let Some(outbox) = self.outbox.take() {
+            outbox.end().await;
+        }
         let stats = self.workers.stats.clone();
         let connections = || stats.iter().map(|worker| worker.connections.get()).sum();
         let link = &self.succession.link;
@@ -316,7 +336,7 @@ impl Control {
         Ok(())
     }
 
-    fn start_source(&self, batches: mpsc::Sender<Batch>) -> anyhow::Result<()> {
+    async fn start_source(&mut self, batches: mpsc::Sender<Batch>) -> anyhow::Result<()> {
         match self.settings.source {
             Source::Directory => {
                 if self.settings.manifests.is_empty() {
@@ -328,12 +348,25 @@ impl Control {
                 };
                 tokio::task::spawn_local(source.run(batches));
             }
-            Source::Kubernetes => bail!("the kubernetes source is not built yet; use --source directory"),
+            Source::Kubernetes => {
+                let api = kubernetes::connect(self.settings.kubeconfig.as_deref()).await?;
+                self.outbox = Some(Outbox::start(api.client().clone(), self.settings.clone()));
+                let source = Kubernetes {
+                    api,
+                    namespace: self.settings.watch_namespace.clone(),
+                    config_map: self.settings.configmap.clone(),
+                    default_certificate: self.settings.default_ssl_certificate.clone(),
+                };
+                tokio::task::spawn_local(source.run(batches));
+            }
         }
         Ok(())
     }
 
     fn apply(&mut self, batch: Batch) {
+        if let Some(outbox) = &mut self.outbox {
+            outbox.observe(&batch.events, batch.ingress_statuses);
+        }
         for event in batch.events {
             self.store.apply(event);
         }
@@ -344,18 +377,38 @@ impl Control {
                 false => drop(self.findings.insert(file.file, file.diagnostics)),
             }
         }
-        self.synced |= batch.synced;
+        for ObjectFindings { about, diagnostics } in batch.object_findings {
+            match diagnostics.is_empty() {
+                true => drop(self.object_findings.remove(&about)),
+                false => drop(self.object_findings.insert(about, diagnostics)),
+            }
+        }
+        self.watches.extend(batch.states.into_iter().map(|state| (state.name.clone(), state)));
+        if batch.synced && !self.synced {
+            (self.synced, self.synced_since) = (true, now());
+        }
+    }
+
+    /// Hands the ConfigMap with settings to whoever reads settings.
+    fn pass_on_config_map(&self, sender: &watch::Sender<Option<ConfigMap>>) {
+        let Some(name) = &self.settings.configmap else { return };
+        let now = self.store.config_map(name).map(|config_map| ConfigMap::clone(config_map));
+        sender.send_if_modified(|before| {
+            let changed = *before != now;
+            *before = now;
+            changed
+        });
     }
 
     /// Brings what workers serve up to date. Until every source has listed once, nothing is served at all.
     fn compile(&mut self) -> anyhow::Result<()> {
-        self.compile_changes();
-        if self.synced && !self.succession.offered {
-            let staples = self.stapler.restore(self.compiled.wanted_staples());
-            staples.into_iter().for_each(|staple| self.store.apply(staple));
-            self.compile_changes();
-        }
         if self.synced {
+            self.compile_changes();
+            if !self.succession.offered {
+                let staples = self.stapler.restore(self.compiled.wanted_staples());
+                staples.into_iter().for_each(|staple| self.store.apply(staple));
+                self.compile_changes();
+            }
             if self.shared.load().generation != self.compiled.snapshot.generation {
                 self.shared.publish(Arc::new(self.compiled.snapshot.clone()));
             }
@@ -378,6 +431,9 @@ impl Control {
                 self.compiled.snapshot.generation += self.succession.snapshot;
             }
             self.stapler.follow(&self.compiled.staple_demand);
+        }
+        if let Some(outbox) = &mut self.outbox {
+            outbox.compiled(&self.store, &self.settings, &changes);
         }
     }
 
@@ -437,12 +493,17 @@ impl Control {
     }
 
     fn publish_view(&mut self) {
-        let files = self.findings.values().flatten().cloned();
+        let decoding = self.findings.values().chain(self.object_findings.values()).flatten().cloned();
         let compiled = self.compiled.report.all().cloned().map(|finding| self.origins.locate(finding));
-        let mut diagnostics: Vec<_> = files.chain(compiled).collect();
+        let watches = self.watches.values().filter_map(not_watched);
+        let mut diagnostics: Vec<_> = decoding.chain(compiled).chain(watches).collect();
         diagnostics.sort();
         // What is wrong with a pair is found where it is read and where it is used.
         diagnostics.dedup();
+        let diagnostics: Arc<[Diagnostic]> = diagnostics.into();
+        if let Some(outbox) = &self.outbox {
+            outbox.diagnosed(&diagnostics);
+        }
         let view = Arc::new(View {
             ready: self.workers.running() && !self.draining,
             draining: self.draining,
@@ -452,17 +513,53 @@ impl Control {
             generations: self.succession.status.generations.clone(),
             settings: SettingsStatus { loaded: self.loaded, error: self.rejected.clone() },
             started: self.started,
-            diagnostics: diagnostics.into(),
-            sources: vec![SourceStatus {
-                name: self.settings.source.as_str(),
-                synced: self.synced,
-                last_error: None,
-            }],
+            diagnostics,
+            leader: self.outbox.as_ref().map(Outbox::is_leader),
+            sources: self.source_status(),
             ..View::default()
         });
         self.succession.tell_waiting(view.unready());
         self.view.send_replace(view);
     }
+
+    fn source_status(&self) -> Vec<SourceStatus> {
+        if self.watches.is_empty() {
+            let name = self.settings.source.as_str().into();
+            return vec![SourceStatus {
+                name,
+                synced: self.synced,
+                since: self.synced_since,
+                last_error: None,
+            }];
+        }
+        let status = |watch: &WatchState| SourceStatus {
+            name: watch.name.clone(),
+            synced: watch.synced,
+            since: watch.since,
+            last_error: watch.last_error.clone(),
+        };
+        self.watches.values().map(status).collect()
+    }
+}
+
+async fn leader_changed(outbox: Option<&mut Outbox>) {
+    match outbox {
+        Some(outbox) => outbox.leader_changed().await,
+        None => pending().await,
+    }
+}
+
+/// A watch that brings nothing is worth a word: what is served may be old.
+fn not_watched(watch: &WatchState) -> Option<Diagnostic> {
+    let error = watch.last_error.as_ref()?;
+    Some(Diagnostic {
+        severity: if watch.synced { Severity::Warning } else { Severity::Error },
+        file: None,
+        object: None,
+        field: String::new(),
+        reason: "NotWatched",
+        message: format!("Changes to {} do not arrive: {error}.", watch.name),
+    })
 }
 
 /// The threads of the data plane.

@@ -24,6 +24,7 @@ pub mod proxy;
 pub mod settings;
 pub mod snapshot;
 pub mod sources;
+pub mod status;
 pub mod store;
 pub mod supervisor;
 pub mod telemetry;

@@ -1,6 +1,7 @@
 //! HTTP/1.1 on the admin port: who is answered, what, and how long it may take.
 
 use std::convert::Infallible;
+use std::future::pending;
 use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -74,7 +75,10 @@ impl Admin {
     async fn connection(self: Arc<Self>, stream: TcpStream) {
         let mut view = self.state.view.clone();
         let draining = async move {
-            let _ = view.wait_for(|view| view.draining).await;
+            // Who connects later wants to know just that, and is answered.
+            if view.borrow().draining || view.wait_for(|view| view.draining).await.is_err() {
+                pending().await
+            }
         };
         let service = service_fn(move |request| {
             let admin = self.clone();

@@ -83,7 +83,8 @@ impl Gateway {
         gateway.view.pending_restart =
             vec![PendingRestart { key: "http-port", reason: "listeners are opened before workers start" }];
         gateway.view.settings = SettingsStatus { loaded: 1_700_000_000, error: None };
-        gateway.view.sources = vec![SourceStatus { name: "directory", synced: true, last_error: None }];
+        gateway.view.sources =
+            vec![SourceStatus { name: "directory".into(), synced: true, since: 0, last_error: None }];
         gateway
     }
 

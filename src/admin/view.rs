@@ -69,9 +69,12 @@ impl From<&Change> for PendingRestart {
 /// One place that objects come from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SourceStatus {
-    pub name: &'static str,
+    pub name: Arc<str>,
     /// It has listed everything at least once.
     pub synced: bool,
+    /// Since when it is as it is, in seconds since the Unix epoch.
+    #[serde(serialize_with = "super::api::rfc3339")]
+    pub since: i64,
     pub last_error: Option<String>,
 }
 
@@ -102,7 +105,7 @@ impl View {
 fn describe(source: &SourceStatus) -> String {
     match &source.last_error {
         Some(error) => format!("{} ({error})", source.name),
-        None => source.name.to_owned(),
+        None => source.name.to_string(),
     }
 }
 
@@ -111,7 +114,7 @@ mod tests {
     use super::*;
 
     fn source(name: &'static str, synced: bool, last_error: Option<&str>) -> SourceStatus {
-        SourceStatus { name, synced, last_error: last_error.map(Into::into) }
+        SourceStatus { name: name.into(), synced, since: 0, last_error: last_error.map(Into::into) }
     }
 
     #[test]

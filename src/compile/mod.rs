@@ -320,6 +320,11 @@ fn same<T>(before: &Option<Arc<T>>, after: &Option<Arc<T>>) -> bool {
     }
 }
 
+/// Whether `ingress` has a say in what is served: its class is ours.
+pub fn is_served(store: &Store, settings: &Settings, ingress: &Ingress) -> bool {
+    Classes::new(store, settings).serves(ingress)
+}
+
 /// What has to be compiled.
 struct Scope {
     hosts: BTreeSet<HostPattern>,

@@ -2,14 +2,16 @@
 //! owns the store applies them. Nothing ever flows back into a source.
 
 pub mod directory;
+pub mod kubernetes;
 pub mod ocsp;
 pub mod origins;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::diagnostics::Diagnostic;
+use crate::diagnostics::{Diagnostic, ObjectRef};
 use crate::store::Event;
+use crate::store::objects::ObjectName;
 use origins::Origin;
 
 /// One consistent revision: everything in it is applied before the next compile.
@@ -21,6 +23,12 @@ pub struct Batch {
     pub origins: Vec<Origin>,
     /// What is now wrong with these files; takes the place of what was said about them before.
     pub findings: Vec<FileFindings>,
+    /// The same for objects that come from an API and not from a file.
+    pub object_findings: Vec<ObjectFindings>,
+    /// What the status of Ingresses says, where the Ingress or its status is new.
+    pub ingress_statuses: Vec<IngressStatus>,
+    /// How the parts of the source are doing, where that has changed.
+    pub states: Vec<WatchState>,
     /// The source has listed everything once. True in its first batch and from then on.
     pub synced: bool,
 }
@@ -30,4 +38,48 @@ pub struct Batch {
 pub struct FileFindings {
     pub file: Arc<PathBuf>,
     pub diagnostics: Vec<Diagnostic>,
+}
+
+/// All findings of one object's decoding; empty when a fault was repaired or the object is gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectFindings {
+    pub about: ObjectRef,
+    pub diagnostics: Vec<Diagnostic>,
+}
+
+/// What the API server has in the status of an Ingress. Nobody but `status` needs it, so it is kept out of the
+/// object: a new address is no reason to compile anything.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IngressStatus {
+    pub ingress: ObjectName,
+    pub uid: Arc<str>,
+    /// `status.loadBalancer.ingress`, in order.
+    pub addresses: Vec<Address>,
+}
+
+/// Where clients find the gateway.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Address {
+    Ip(String),
+    Hostname(String),
+}
+
+impl Address {
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Ip(text) | Self::Hostname(text) => text,
+        }
+    }
+}
+
+/// How one part of a source is doing, such as the watch of one kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WatchState {
+    pub name: Arc<str>,
+    /// It has listed everything at least once.
+    pub synced: bool,
+    /// Why changes do not arrive at the moment; `None` where they do.
+    pub last_error: Option<String>,
+    /// Since when it is so, in seconds since the Unix epoch.
+    pub since: i64,
 }

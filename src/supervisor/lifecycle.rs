@@ -143,10 +143,10 @@ impl Lifecycle {
         before.map(|(number, state)| drain(*number, state)).collect()
     }
 
-    /// The generation was not ready in time.
+    /// The candidate was not ready in time. One that replaces nothing may take as long as it needs.
     pub fn timed_out(&mut self, number: u64, reason: String) -> Vec<Action> {
         match self.generations.get_mut(&number) {
-            Some(state @ State::Starting(_)) => *state = State::Abandoned,
+            Some(state @ State::Starting(Role::Candidate)) => *state = State::Abandoned,
             _ => return Vec::new(),
         }
         self.last_error = Some(reason);

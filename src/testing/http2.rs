@@ -24,6 +24,11 @@ pub struct Http2 {
 
 impl Http2 {
     pub async fn connect(address: SocketAddr, sni: &str) -> Self {
+        Self::with_window(address, sni, 65_535).await
+    }
+
+    /// A connection whose responses may be `window` bytes ahead of what the test has taken.
+    pub async fn with_window(address: SocketAddr, sni: &str, window: u32) -> Self {
         let tcp = TcpStream::connect(address).await.expect("a connection");
         tcp.set_nodelay(true).expect("no delay");
         let name = ServerName::try_from(sni.to_owned()).expect("a name");
@@ -31,7 +36,8 @@ impl Http2 {
         let tls = tls.expect("a handshake");
         assert_eq!(tls.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
         // A test that is slow to read many small messages is not under attack.
-        let builder = h2::client::Builder::new().data_frame_budget(1 << 20).clone();
+        let builder =
+            h2::client::Builder::new().initial_window_size(window).data_frame_budget(1 << 20).clone();
         let (sender, connection) = builder.handshake(tls).await.expect("a preface");
         Self { sender, driver: tokio::spawn(connection) }
     }

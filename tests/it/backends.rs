@@ -47,6 +47,17 @@ async fn grpc_over_plain_and_encrypted_connections() {
     }
 }
 
+/// A client that takes little at a time lets small messages pile up, and loses none.
+#[tokio::test]
+async fn many_small_grpc_messages_to_a_slow_client() {
+    let backend = Grpc::plain();
+    let gateway = Gateway::in_front_of(backend.address(), &[("backend-protocol", "GRPC")], &[]);
+    let mut client = Http2::with_window(gateway.https, "a.example", 1024).await;
+    let answer = client.ask(grpc("/echo.Echo/Many"), message_of(b"20000"), None).await.unwrap();
+    assert!(answer.body.ends_with(b"message 19999"));
+    assert_eq!(answer.trailers.get("grpc-status"), Some("0"));
+}
+
 #[tokio::test]
 async fn grpc_in_both_directions_at_once() {
     let backend = Grpc::plain();

@@ -90,6 +90,8 @@ families! {
         "Changed settings that wait for a new worker generation.";
     SOURCE_SYNCED: Gauge "portcullis_source_synced" ["source"]
         "1 once the source has listed everything.";
+    WATCH_UP: Gauge "portcullis_watch_up" ["source"]
+        "1 while changes arrive from the source.";
     DIAGNOSTICS: Gauge "portcullis_diagnostics" ["severity", "reason"]
         "Findings about objects and settings.";
     HOSTS: Gauge "portcullis_hosts" []

@@ -21,7 +21,7 @@ use self::families as family;
 use super::AdminState;
 use super::certificates::{Ocsp, Served, algorithm_name, served};
 use super::policies::{dangling, decisions};
-use super::view::View;
+use super::view::{SourceStatus, View};
 use crate::diagnostics::Severity;
 use crate::names::HostPattern;
 use crate::snapshot::Snapshot;
@@ -225,8 +225,11 @@ fn configuration(out: &mut Exposition, snapshot: &Snapshot, view: &View) {
     out.family(&family::GENERATION).add(&[], snapshot.generation);
     out.family(&family::PENDING_RESTART).add(&[], view.pending_restart.len());
     let mut family = out.family(&family::SOURCE_SYNCED);
-    let sources: BTreeMap<_, _> = view.sources.iter().map(|source| (&source.name, source.synced)).collect();
-    sources.into_iter().for_each(|(name, synced)| family.add(&[name], u8::from(synced)));
+    let sources: BTreeMap<_, _> = view.sources.iter().map(|source| (&source.name, source)).collect();
+    sources.iter().for_each(|(name, source)| family.add(&[name], u8::from(source.synced)));
+    let mut family = out.family(&family::WATCH_UP);
+    let is_up = |source: &SourceStatus| source.synced && source.last_error.is_none();
+    sources.iter().for_each(|(name, source)| family.add(&[name], u8::from(is_up(source))));
 
     let mut findings: BTreeMap<_, u64> = BTreeMap::new();
     for found in view.diagnostics.iter() {

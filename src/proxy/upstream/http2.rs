@@ -35,9 +35,11 @@ mod tests;
 
 /// Requests on one connection at a time; what backends commonly allow.
 const MAX_STREAMS: usize = 100;
-/// The connection's window is wider than a stream's, so that one stalled stream cannot stop the others.
-const STREAM_WINDOW: u32 = 1024 * 1024;
-const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
+/// The connection's window is wider than a stream's, so that one stalled stream cannot stop the others. The h2
+/// crate ends a connection on which too many frames of less than 256 bytes wait to be taken, and allows for half
+/// of this window: gRPC is made of such frames, and a client may be slow, so it is wider than data alone needs.
+const STREAM_WINDOW: u32 = 512 * 1024;
+const CONNECTION_WINDOW: u32 = 16 * 1024 * 1024;
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 const MAX_HEADER_LIST: u32 = 256 * 1024;

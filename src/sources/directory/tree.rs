@@ -208,8 +208,9 @@ impl Tree {
             origins: std::mem::take(&mut self.origins),
             findings: self.take_findings(),
             synced: self.synced,
+            ..Batch::default()
         };
-        let Batch { events, origins, findings, synced: _ } = &batch;
+        let Batch { events, origins, findings, .. } = &batch;
         (first || !events.is_empty() || !origins.is_empty() || !findings.is_empty()).then_some(batch)
     }
 

@@ -79,7 +79,7 @@ impl<'a> Node<'a> {
     }
 }
 
-impl<'de> Deserialize<'de> for Node<'de> {
+impl<'de: 'a, 'a> Deserialize<'de> for Node<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(NodeVisitor)
     }

@@ -1,0 +1,413 @@
+//! The one loop that follows a kind: list, then watch from the version of the list.
+//!
+//! ```text
+//! list ──► watch ──► ended in order ──► version looked at ──► watch
+//!  ▲         │                              │
+//!  │         └─ expired, broken, hung ──┐   └─ older than before (etcd was restored)
+//!  └──────────────── pause ◄────────────┴─────────────────┘
+//! ```
+//!
+//! Whatever is not an ordinary end of a watch leads to a new list, since a server that comes back may have
+//! other data than before. A list is compared with what is known: only what differs is decoded and passed on,
+//! so that listing again costs little and never empties first.
+
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use futures_util::FutureExt;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::api::{Api, ApiError, Lines};
+use super::backoff::Backoff;
+use super::hub::{Found, Hub, WatchId};
+use super::wire::{Line, Page, Status, ingress_status, version_of};
+use super::{Follow, Resource};
+use crate::diagnostics::ObjectRef;
+use crate::sources::{ObjectFindings, WatchState};
+use crate::store::Event;
+use crate::store::objects::{Decoded, Findings, Kind, Node, Object, ObjectName};
+
+/// Objects on a page of a list: what is in memory as text at once, while a list is read.
+const PAGE: usize = 200;
+/// How long the server lets a watch run, and at most as much again by chance. Short, because the end of a watch
+/// is when we see that a silent one had nothing to say.
+const WATCH: Duration = Duration::from_secs(45);
+/// How much later than that a watch may end before the server counts as hung.
+const GRACE: Duration = Duration::from_secs(5);
+/// Events that are passed on together, where as many have arrived.
+const BURST: usize = 500;
+
+/// A set of objects that can be listed and watched.
+pub(super) struct Target {
+    resource: &'static Resource,
+    namespace: Option<String>,
+    selector: Option<String>,
+    /// What it is called in diagnostics.
+    name: Arc<str>,
+    optional: bool,
+}
+
+impl Target {
+    /// All objects of a kind that are followed, in `namespace` or everywhere; `None` for kinds that are only
+    /// followed by name.
+    pub fn all(resource: &'static Resource, namespace: Option<&str>) -> Option<Self> {
+        let selector = match resource.follow {
+            Follow::All => None,
+            Follow::Selected(selector) => Some(selector.to_owned()),
+            Follow::Named => return None,
+        };
+        let namespace = namespace.filter(|_| !resource.kind.is_cluster_scoped()).map(str::to_owned);
+        let (name, optional) = (resource.plural.into(), resource.optional);
+        Some(Self { resource, namespace, selector, name, optional })
+    }
+
+    /// The one object of this name, whether it exists or not.
+    pub fn one(resource: &'static Resource, name: &ObjectName) -> Self {
+        Self {
+            resource,
+            namespace: Some(name.namespace.to_string()),
+            selector: Some(format!("metadata.name={}", name.name)),
+            name: format!("{}/{name}", resource.plural).into(),
+            optional: true,
+        }
+    }
+
+    fn path(&self, query: &[(&str, &str)]) -> String {
+        let root = if self.resource.api_version.contains('/') { "apis" } else { "api" };
+        let mut path = format!("/{root}/{}", self.resource.api_version);
+        if let Some(namespace) = &self.namespace {
+            path.push_str("/namespaces/");
+            path.extend(utf8_percent_encode(namespace, NON_ALPHANUMERIC));
+        }
+        path.push('/');
+        path.push_str(self.resource.plural);
+        let selector = self.selector.as_deref().map(|selector| ("fieldSelector", selector));
+        let mut separator = '?';
+        for (key, value) in query.iter().copied().chain(selector).filter(|(_, value)| !value.is_empty()) {
+            path.push(separator);
+            path.push_str(key);
+            path.push('=');
+            path.extend(utf8_percent_encode(value, NON_ALPHANUMERIC));
+            separator = '&';
+        }
+        path
+    }
+}
+
+/// Follows one target.
+pub(super) struct Watch {
+    api: Api,
+    target: Target,
+    hub: Rc<Hub>,
+    id: WatchId,
+    /// Of a single object, whose state is of no interest by itself.
+    single: bool,
+    /// What was passed on, with the version of each object.
+    known: HashMap<ObjectName, Box<str>>,
+    /// Objects that there is something to say about.
+    faulty: HashSet<ObjectName>,
+    /// The latest version seen, where it is a number.
+    latest: Option<u64>,
+    state: WatchState,
+}
+
+impl Watch {
+    pub fn new(api: Api, target: Target, hub: Rc<Hub>) -> Self {
+        let id = hub.register();
+        let state = WatchState { name: target.name.clone(), synced: false, last_error: None, since: now() };
+        let (known, faulty) = (HashMap::new(), HashSet::new());
+        Self { api, target, hub, id, single: false, known, faulty, latest: None, state }
+    }
+
+    /// Follows a single object.
+    pub fn of_one(api: Api, target: Target, hub: Rc<Hub>) -> Self {
+        Self { single: true, ..Self::new(api, target, hub) }
+    }
+
+    /// Runs for as long as it is not dropped.
+    pub async fn run(mut self) {
+        let mut backoff = Backoff::default();
+        loop {
+            let error = match self.list().await {
+                Ok(version) => {
+                    let Err(error) = self.watch(version, &mut backoff).await;
+                    error
+                }
+                Err(error) => error,
+            };
+            let pause = backoff.next(&error);
+            self.failed(&error).await;
+            sleep(pause).await;
+        }
+    }
+
+    /// Reads everything and passes on what differs from what is known. The version to watch from.
+    async fn list(&mut self) -> Result<String, ApiError> {
+        let mut listing = Listing::default();
+        loop {
+            let limit = PAGE.to_string();
+            let path = self.target.path(&[("limit", &limit), ("continue", &listing.next)]);
+            let text = self.api.get(&path).await?;
+            let page: Page = serde_json::from_slice(&text).map_err(|_| ApiError::Unreadable)?;
+            let version = page.metadata.resource_version;
+            if self.is_rewound(&version) {
+                // The same version may stand for something else now.
+                self.known.values_mut().for_each(|version| *version = Box::default());
+                self.latest = None;
+            }
+            for mut object in page.items.unwrap_or_default() {
+                self.take_listed(&mut listing, &object);
+                object.wipe();
+            }
+            listing.next = page.metadata.next;
+            if listing.next.is_empty() {
+                self.finish(listing, &version).await;
+                return Ok(version);
+            }
+        }
+    }
+
+    fn take_listed(&mut self, listing: &mut Listing, object: &Node<'_>) {
+        let version = version_of(object);
+        if let Some(name) = self.name_of(object)
+            && self.known.get(&name).is_some_and(|known| **known == *version && !version.is_empty())
+        {
+            listing.seen.insert(name);
+            return;
+        }
+        if let Some(name) = self.apply(&mut listing.found, object) {
+            listing.seen.insert(name);
+        }
+    }
+
+    async fn finish(&mut self, mut listing: Listing, version: &str) {
+        let gone: Vec<_> = self.known.keys().filter(|name| !listing.seen.contains(*name)).cloned().collect();
+        for name in gone {
+            self.delete(&mut listing.found, name);
+        }
+        self.saw(version);
+        if !std::mem::replace(&mut self.state.synced, true) {
+            self.state.since = now();
+        }
+        tracing::info!(what = %self.target.name, objects = self.known.len(), "listed");
+        self.hub.listed(self.id);
+        self.send(listing.found, true).await;
+    }
+
+    /// Passes on changes from `version` on, until something calls for a new list.
+    async fn watch(
+        &mut self,
+        mut version: String,
+        backoff: &mut Backoff,
+    ) -> Result<std::convert::Infallible, ApiError> {
+        loop {
+            let opened = Instant::now();
+            let runs = WATCH.mul_f64(1.0 + fastrand::f64());
+            let seconds = runs.as_secs().to_string();
+            let path = self.target.path(&[
+                ("watch", "1"),
+                ("allowWatchBookmarks", "true"),
+                ("timeoutSeconds", &seconds),
+                ("resourceVersion", &version),
+            ]);
+            let mut lines = self.api.watch(&path).await?;
+            self.recovered().await;
+            while timeout_at(opened + runs + GRACE, lines.fill()).await.map_err(|_| ApiError::Timeout)?? {
+                self.take_burst(&mut lines, &mut version).await?;
+                backoff.reset();
+            }
+            // A server that ends watches at once is not to be asked without a pause.
+            match opened.elapsed() < Duration::from_secs(1) {
+                true => sleep(backoff.next(&ApiError::Ended)).await,
+                false => backoff.reset(),
+            }
+            self.look_at_version().await?;
+        }
+    }
+
+    /// Takes what has arrived by now and passes it on at once.
+    async fn take_burst(&mut self, lines: &mut Lines, version: &mut String) -> Result<(), ApiError> {
+        let mut found = Found::default();
+        let taken = loop {
+            let mut result = Ok(());
+            while let Some(line) = lines.next() {
+                result = self.take_line(line, version, &mut found);
+                if result.is_err() {
+                    break;
+                }
+            }
+            if result.is_err() || found.events.len() >= BURST {
+                break result;
+            }
+            match lines.fill().now_or_never() {
+                Some(Ok(true)) => {}
+                // The end or the error is met again by the next read.
+                Some(Err(error)) => break Err(error),
+                Some(Ok(false)) | None => break Ok(()),
+            }
+        };
+        if !found.is_empty() {
+            self.send(found, false).await;
+        }
+        taken
+    }
+
+    fn take_line(&mut self, line: &[u8], version: &mut String, found: &mut Found) -> Result<(), ApiError> {
+        if line.is_empty() {
+            return Ok(());
+        }
+        let mut line: Line = serde_json::from_slice(line).map_err(|_| ApiError::Unreadable)?;
+        let object = &line.object;
+        match &*line.kind {
+            "ADDED" | "MODIFIED" => drop(self.apply(found, object)),
+            "DELETED" => {
+                if let Some(name) = self.name_of(object) {
+                    self.delete(found, name);
+                }
+            }
+            "BOOKMARK" => {}
+            "ERROR" => {
+                let Status { code, message } = Status::of(object);
+                return Err(match code {
+                    410 => ApiError::Expired,
+                    _ => ApiError::Refused { code, message, retry_after: None },
+                });
+            }
+            _ => return Ok(()),
+        }
+        if !version_of(object).is_empty() {
+            *version = version_of(object).to_owned();
+            self.saw(version);
+        }
+        line.object.wipe();
+        Ok(())
+    }
+
+    /// Asks for the version of the data. One that is older than what was seen means that etcd was restored from
+    /// a backup, which a watch does not tell.
+    async fn look_at_version(&self) -> Result<(), ApiError> {
+        let text = self.api.get(&self.target.path(&[("limit", "1")])).await?;
+        let page: Page = serde_json::from_slice(&text).map_err(|_| ApiError::Unreadable)?;
+        match self.is_rewound(&page.metadata.resource_version) {
+            true => Err(ApiError::Rewound),
+            false => Ok(()),
+        }
+    }
+
+    fn is_rewound(&self, version: &str) -> bool {
+        let number = version.parse::<u64>().ok();
+        number.zip(self.latest).is_some_and(|(number, latest)| number < latest)
+    }
+
+    fn saw(&mut self, version: &str) {
+        self.latest = self.latest.max(version.parse().ok());
+    }
+
+    /// The name under which the object is known, where it can have one.
+    fn name_of(&self, object: &Node<'_>) -> Option<ObjectName> {
+        let metadata = object.get("metadata")?;
+        let namespace = metadata.get_str("namespace").unwrap_or_default();
+        Some(ObjectName::new(namespace, metadata.get_str("name")?))
+    }
+
+    fn apply(&mut self, found: &mut Found, node: &Node<'_>) -> Option<ObjectName> {
+        let kind = self.target.resource.kind;
+        let mut findings = Findings::new();
+        let decoded = Object::decode(self.target.resource.api_version, kind.as_str(), node, &mut findings);
+        let name = match &decoded {
+            Decoded::Object(object) => object.metadata().name.clone(),
+            // Nothing of it is of use, but it has not gone either: what it was stays.
+            Decoded::Nothing | Decoded::Unknown(_) => self.name_of(node)?,
+        };
+        self.known.insert(name.clone(), version_of(node).into());
+        if let Decoded::Object(object) = decoded {
+            if kind == Kind::Ingress {
+                found.statuses.push(ingress_status(name.clone(), node));
+            }
+            found.events.push(Event::Apply(object));
+        }
+        let diagnostics = findings.into_list();
+        let was_faulty = match diagnostics.is_empty() {
+            true => self.faulty.remove(&name),
+            false => !self.faulty.insert(name.clone()),
+        };
+        if was_faulty || !diagnostics.is_empty() {
+            found.findings.push(ObjectFindings { about: ObjectRef::new(kind, &name), diagnostics });
+        }
+        Some(name)
+    }
+
+    fn delete(&mut self, found: &mut Found, name: ObjectName) {
+        let kind = self.target.resource.kind;
+        self.known.remove(&name);
+        if self.faulty.remove(&name) {
+            let about = ObjectRef::new(kind, &name);
+            found.findings.push(ObjectFindings { about, diagnostics: Vec::new() });
+        }
+        found.events.push(Event::Delete(kind, name));
+    }
+
+    async fn send(&self, found: Found, state: bool) {
+        match self.single {
+            true => self.hub.send_named(found, None).await,
+            false => self.hub.send(found, state.then(|| self.state.clone())).await,
+        }
+    }
+
+    /// Says that changes arrive again.
+    async fn recovered(&mut self) {
+        if self.state.last_error.take().is_some() {
+            tracing::info!(what = %self.target.name, "changes arrive again");
+            self.state.since = now();
+            self.send(Found::default(), true).await;
+        }
+    }
+
+    /// Says why nothing arrives, once for each reason.
+    async fn failed(&mut self, error: &ApiError) {
+        let message = match error {
+            // Part of an ordinary life, and over at once.
+            ApiError::Expired | ApiError::Rewound if self.state.synced => {
+                tracing::info!(what = %self.target.name, "{error}: listing again");
+                return;
+            }
+            error => error.to_string(),
+        };
+        let refused = matches!(error, ApiError::Refused { code: 403 | 404, .. });
+        let gives_up = refused && self.target.optional && !self.state.synced;
+        if self.state.last_error.as_ref() == Some(&message) && !gives_up {
+            tracing::debug!(what = %self.target.name, "{message}");
+            return;
+        }
+        match refused {
+            true => tracing::warn!(what = %self.target.name, "{message}"),
+            // What a restart of the API server looks like.
+            false => tracing::info!(what = %self.target.name, "{message}: what is known stays in force"),
+        }
+        if self.state.last_error.is_none() {
+            self.state.since = now();
+        }
+        self.state.last_error = Some(message);
+        if gives_up {
+            self.state.synced = true;
+            self.hub.listed(self.id);
+        }
+        self.send(Found::default(), true).await;
+    }
+}
+
+/// A list under way.
+#[derive(Default)]
+struct Listing {
+    found: Found,
+    seen: HashSet<ObjectName>,
+    next: String,
+}
+
+fn now() -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(now.as_secs()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,247 @@
+//! Findings as Events of the objects they are about, for `kubectl describe` and for whoever collects Events.
+//!
+//! Each finding makes one Event, when it has lasted for a moment: what is repaired by the next object of a
+//! `kubectl apply` is nobody's business. Names follow from the content, so that another replica, or this one
+//! after a restart, repeats nothing.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use imbl::OrdMap;
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Api, ObjectMeta, PostParams};
+use kube::{Client, Error};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+
+use super::MANAGER;
+use crate::diagnostics::{Diagnostic, ObjectRef, Severity};
+use crate::sources::IngressStatus;
+use crate::sources::kubernetes::Resource;
+use crate::store::objects::{Kind, ObjectName};
+
+/// How long a finding lasts before it is worth an Event.
+pub(super) const LASTING: Duration = Duration::from_secs(2);
+/// Events that may be written at once, and how long one more takes to be allowed.
+const BURST: u32 = 25;
+const REFILL: Duration = Duration::from_secs(2);
+/// Time for one request.
+const REQUEST: Duration = Duration::from_secs(5);
+/// The API takes no longer notes.
+const LONGEST_NOTE: usize = 1000;
+
+/// What has been said, and how much more may be.
+pub(super) struct Writer {
+    /// The pod that reports.
+    instance: String,
+    findings: HashMap<Diagnostic, Finding>,
+    bucket: Bucket,
+}
+
+struct Finding {
+    since: Instant,
+    announced: bool,
+}
+
+impl Writer {
+    pub fn new(instance: String) -> Self {
+        Self { instance, findings: HashMap::new(), bucket: Bucket::new(Instant::now()) }
+    }
+
+    /// Takes note of what there is to say now.
+    pub fn observe(&mut self, diagnostics: &[Diagnostic]) {
+        let now = Instant::now();
+        let mut before = std::mem::take(&mut self.findings);
+        for diagnostic in diagnostics.iter().filter(|found| is_worth_an_event(found)) {
+            let finding = before.remove(diagnostic).unwrap_or(Finding { since: now, announced: false });
+            self.findings.insert(diagnostic.clone(), finding);
+        }
+    }
+
+    /// Writes what has lasted and was not said yet, for as long as `leader` holds. Whether something is left.
+    pub async fn write(
+        &mut self,
+        client: &Client,
+        ingresses: &OrdMap<ObjectName, Arc<IngressStatus>>,
+        leader: &watch::Receiver<bool>,
+    ) -> bool {
+        let mut left = false;
+        for (diagnostic, finding) in self.findings.iter_mut().filter(|(_, finding)| !finding.announced) {
+            let due = finding.since.elapsed() >= LASTING && *leader.borrow();
+            if !due || !self.bucket.take(Instant::now()) {
+                left = true;
+                continue;
+            }
+            let Some(event) = event(diagnostic, ingresses, &self.instance) else { continue };
+            finding.announced = create(client, event).await;
+            left |= !finding.announced;
+        }
+        left
+    }
+}
+
+fn is_worth_an_event(diagnostic: &Diagnostic) -> bool {
+    diagnostic.severity > Severity::Info && diagnostic.object.is_some()
+}
+
+/// `false` where it is worth trying again.
+async fn create(client: &Client, event: Event) -> bool {
+    let namespace = event.metadata.namespace.clone().unwrap_or_default();
+    let events: Api<Event> = Api::namespaced(client.clone(), &namespace);
+    match timeout(REQUEST, events.create(&PostParams::default(), &event)).await {
+        Ok(Ok(_)) => true,
+        // It was said before, or the namespace is going.
+        Ok(Err(Error::Api(status))) if status.code == 409 || status.code == 404 => true,
+        Ok(Err(Error::Api(status))) if matches!(status.code, 403 | 422) => {
+            tracing::warn!(message = status.message, "an Event was refused");
+            true
+        }
+        Ok(Err(_)) | Err(_) => false,
+    }
+}
+
+fn event(
+    diagnostic: &Diagnostic,
+    ingresses: &OrdMap<ObjectName, Arc<IngressStatus>>,
+    instance: &str,
+) -> Option<Event> {
+    let about = diagnostic.object.as_ref()?;
+    let mut hasher = DefaultHasher::new();
+    diagnostic.hash(&mut hasher);
+    let short: String = about.name.chars().take(200).collect();
+    // Events of objects without a namespace are kept in this one.
+    let namespace = if about.namespace.is_empty() { "default" } else { &about.namespace };
+    let metadata = ObjectMeta {
+        name: Some(format!("{}.{:016x}", short.trim_end_matches(['.', '-']), hasher.finish())),
+        namespace: Some(namespace.to_owned()),
+        ..ObjectMeta::default()
+    };
+    Some(Event {
+        metadata,
+        event_time: Some(MicroTime(Timestamp::now())),
+        action: Some("Compile".into()),
+        reason: Some(diagnostic.reason.to_owned()),
+        note: Some(note(diagnostic)),
+        regarding: Some(reference(about, ingresses)),
+        reporting_controller: Some(MANAGER.into()),
+        reporting_instance: Some(instance.to_owned()),
+        type_: Some("Warning".into()),
+        ..Event::default()
+    })
+}
+
+fn note(diagnostic: &Diagnostic) -> String {
+    let note = match diagnostic.field.as_str() {
+        "" => diagnostic.message.clone(),
+        field => format!("{field}: {}", diagnostic.message),
+    };
+    note.chars().take(LONGEST_NOTE).collect()
+}
+
+/// With the uid where it is known: `kubectl describe` looks for it.
+fn reference(about: &ObjectRef, ingresses: &OrdMap<ObjectName, Arc<IngressStatus>>) -> ObjectReference {
+    let name = ObjectName::new(about.namespace.clone(), about.name.clone());
+    let ingress = ingresses.get(&name).filter(|_| about.kind == Kind::Ingress);
+    ObjectReference {
+        api_version: Resource::of(about.kind).map(|resource| resource.api_version.to_owned()),
+        kind: Some(about.kind.to_string()),
+        namespace: Some(about.namespace.to_string()).filter(|namespace| !namespace.is_empty()),
+        name: Some(about.name.to_string()),
+        uid: ingress.map(|ingress| ingress.uid.to_string()),
+        ..ObjectReference::default()
+    }
+}
+
+/// A token bucket.
+struct Bucket {
+    tokens: u32,
+    filled: Instant,
+}
+
+impl Bucket {
+    fn new(now: Instant) -> Self {
+        Self { tokens: BURST, filled: now }
+    }
+
+    fn take(&mut self, now: Instant) -> bool {
+        while self.tokens < BURST && now.duration_since(self.filled) >= REFILL {
+            self.tokens += 1;
+            self.filled += REFILL;
+        }
+        if self.tokens == BURST {
+            self.filled = now;
+        }
+        let taken = self.tokens.checked_sub(1);
+        self.tokens = taken.unwrap_or_default();
+        taken.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(reason: &'static str, severity: Severity) -> Diagnostic {
+        let about = ObjectRef::new(Kind::Ingress, &ObjectName::new("shop", "web"));
+        Diagnostic::new(severity, about, "spec.tls[0].secretName", reason, "There is no Secret shop/tls.")
+    }
+
+    fn made(diagnostic: &Diagnostic) -> Event {
+        let status = IngressStatus {
+            ingress: ObjectName::new("shop", "web"),
+            uid: "1234".into(),
+            addresses: Vec::new(),
+        };
+        event(diagnostic, &OrdMap::unit(status.ingress.clone(), Arc::new(status)), "pod-1").unwrap()
+    }
+
+    #[test]
+    fn an_event_says_what_the_finding_says_and_can_be_found_from_the_object() {
+        let event = made(&found("SecretNotFound", Severity::Error));
+        let regarding = event.regarding.unwrap();
+        assert_eq!(regarding.api_version.as_deref(), Some("networking.k8s.io/v1"));
+        assert_eq!((regarding.kind.as_deref(), regarding.name.as_deref()), (Some("Ingress"), Some("web")));
+        assert_eq!(regarding.uid.as_deref(), Some("1234"));
+        assert_eq!(event.metadata.namespace.as_deref(), Some("shop"));
+        assert_eq!(event.reason.as_deref(), Some("SecretNotFound"));
+        assert_eq!(event.note.as_deref(), Some("spec.tls[0].secretName: There is no Secret shop/tls."));
+    }
+
+    #[test]
+    fn the_same_finding_has_the_same_name_and_another_one_another() {
+        let name = |reason| made(&found(reason, Severity::Error)).metadata.name.unwrap();
+        assert_eq!(name("SecretNotFound"), name("SecretNotFound"));
+        assert_ne!(name("SecretNotFound"), name("KeyMismatch"));
+    }
+
+    #[test]
+    fn what_is_gone_and_comes_back_is_news_but_what_stays_is_not() {
+        let mut writer = Writer::new("pod-1".into());
+        let finding = found("SecretNotFound", Severity::Error);
+        writer.observe(std::slice::from_ref(&finding));
+        writer.findings.get_mut(&finding).unwrap().announced = true;
+        writer.observe(&[finding.clone(), found("NoIngressClass", Severity::Info)]);
+        assert_eq!(writer.findings.len(), 1, "what is merely informative makes no Event");
+        assert!(writer.findings[&finding].announced);
+        writer.observe(&[]);
+        writer.observe(std::slice::from_ref(&finding));
+        assert!(!writer.findings[&finding].announced);
+    }
+
+    #[test]
+    fn a_burst_is_let_through_and_then_one_at_a_time() {
+        let start = Instant::now();
+        let mut bucket = Bucket::new(start);
+        assert!((0..BURST).all(|_| bucket.take(start)));
+        assert!(!bucket.take(start));
+        assert!(bucket.take(start + REFILL));
+        assert!(!bucket.take(start + REFILL));
+        let later = start + REFILL * 1000;
+        assert_eq!((0..100).filter(|_| bucket.take(later)).count(), BURST as usize);
+    }
+}

@@ -1,0 +1,179 @@
+//! All that is written to the API server: addresses in the status of Ingresses, and findings as Events. Written
+//! by the replica that holds the Lease, in tasks on the control runtime; nothing ever waits for it.
+//!
+//! The control loop puts into an [`Outbox`] what is to be said; a lost Lease or a lost API server only means
+//! that it is said later. Nothing that was written is ever taken back.
+
+mod addresses;
+mod events;
+mod ingresses;
+mod lease;
+
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+use imbl::OrdMap;
+use kube::Client;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+use crate::compile;
+use crate::diagnostics::Diagnostic;
+use crate::settings::Settings;
+use crate::sources::IngressStatus;
+use crate::store::objects::{Kind, ObjectName};
+use crate::store::{Changes, Event, Store};
+use addresses::Addresses;
+use lease::Election;
+
+/// The field manager of what we write, and the reporter of Events.
+const MANAGER: &str = "portcullis";
+/// The name of the Lease.
+const LEASE: &str = "portcullis-leader";
+/// What changes shortly after another change is written with it.
+const PAUSE: Duration = Duration::from_millis(500);
+/// How often everything is looked at without a change.
+const RELOOK: Duration = Duration::from_secs(10);
+
+/// What the control loop wants to be written. A copy shares everything.
+#[derive(Clone)]
+struct Wanted {
+    settings: Arc<Settings>,
+    /// The Ingresses that are served, with what their status says now.
+    served: OrdMap<ObjectName, Arc<IngressStatus>>,
+    diagnostics: Arc<[Diagnostic]>,
+}
+
+/// The control loop's side: takes what is to be written, and never blocks.
+pub struct Outbox {
+    /// Of all Ingresses, served or not.
+    statuses: OrdMap<ObjectName, Arc<IngressStatus>>,
+    wanted: watch::Sender<Wanted>,
+    leader: watch::Receiver<bool>,
+    stop: watch::Sender<bool>,
+    election: JoinHandle<()>,
+}
+
+impl Outbox {
+    /// Starts the election and the writers, on the control runtime.
+    pub fn start(client: Client, settings: Arc<Settings>) -> Self {
+        let pod = std::env::var("POD_NAME").or_else(|_| std::env::var("HOSTNAME"));
+        let pod = pod.unwrap_or_else(|_| "portcullis".into());
+        let namespace = std::env::var("POD_NAMESPACE").unwrap_or_else(|_| client.default_namespace().into());
+        let identity = format!("{pod}_{:016x}", fastrand::u64(..));
+        let election = Election::new(client.clone(), &namespace, LEASE, identity);
+        let leader = election.leader();
+        let (stop, stopped) = watch::channel(false);
+        let wanted = Wanted { settings, served: OrdMap::new(), diagnostics: Arc::new([]) };
+        let (wanted, wants) = watch::channel(wanted);
+        tokio::task::spawn_local(write(client, pod, wants, leader.clone()));
+        let election = tokio::task::spawn_local(election.run(stopped));
+        Self { statuses: OrdMap::new(), wanted, leader, stop, election }
+    }
+
+    /// Whether this replica is the one that writes.
+    pub fn is_leader(&self) -> bool {
+        *self.leader.borrow()
+    }
+
+    /// Waits until another answer is due.
+    pub async fn leader_changed(&mut self) {
+        if self.leader.changed().await.is_err() {
+            pending().await
+        }
+    }
+
+    /// Takes note of what sources saw.
+    pub fn observe(&mut self, events: &[Event], statuses: Vec<IngressStatus>) {
+        for event in events {
+            if let Event::Delete(Kind::Ingress, name) = event {
+                self.statuses.remove(name);
+            }
+        }
+        if statuses.is_empty() {
+            return;
+        }
+        let known = &mut self.statuses;
+        self.wanted.send_if_modified(|wanted| {
+            let mut changed = false;
+            for status in statuses {
+                let (name, status) = (status.ingress.clone(), Arc::new(status));
+                known.insert(name.clone(), status.clone());
+                if wanted.served.contains_key(&name) {
+                    wanted.served.insert(name, status);
+                    changed = true;
+                }
+            }
+            changed
+        });
+    }
+
+    /// Brings up to date which Ingresses are served, after a compile of these changes.
+    pub fn compiled(&mut self, store: &Store, settings: &Arc<Settings>, changes: &Changes) {
+        let statuses = &self.statuses;
+        self.wanted.send_if_modified(|wanted| {
+            let all = changes.all_hosts || !Arc::ptr_eq(settings, &wanted.settings);
+            wanted.settings = settings.clone();
+            let names: Vec<_> = match all {
+                true => statuses.keys().chain(wanted.served.keys()).cloned().collect(),
+                false => changes.ingresses.iter().cloned().collect(),
+            };
+            for name in &names {
+                let ingress = store.ingress(name).filter(|it| compile::is_served(store, settings, it));
+                match ingress.and_then(|_| statuses.get(name)) {
+                    Some(status) => drop(wanted.served.insert(name.clone(), status.clone())),
+                    None => drop(wanted.served.remove(name)),
+                }
+            }
+            all || !names.is_empty()
+        });
+    }
+
+    /// Takes note of all there is to say.
+    pub fn diagnosed(&self, diagnostics: &Arc<[Diagnostic]>) {
+        self.wanted.send_if_modified(|wanted| {
+            let changed = wanted.diagnostics != *diagnostics;
+            wanted.diagnostics = diagnostics.clone();
+            changed
+        });
+    }
+
+    /// Gives the Lease up, in bounded time. What was written stays.
+    pub async fn end(self) {
+        self.stop.send_replace(true);
+        let _ = self.election.await;
+    }
+}
+
+/// Writes what is wanted, for as long as there is somebody who wants it.
+async fn write(
+    client: Client,
+    instance: String,
+    mut wants: watch::Receiver<Wanted>,
+    mut leader: watch::Receiver<bool>,
+) {
+    let mut addresses = Addresses::default();
+    let mut ingresses = ingresses::Writer::default();
+    let mut events = events::Writer::new(instance);
+    let mut left = false;
+    loop {
+        let again = if left { events::LASTING } else { RELOOK };
+        tokio::select! {
+            changed = wants.changed() => if changed.is_err() { return },
+            changed = leader.changed() => if changed.is_err() { return },
+            () = sleep(again) => {}
+        }
+        sleep(PAUSE).await;
+        let wanted = wants.borrow_and_update().clone();
+        events.observe(&wanted.diagnostics);
+        if !*leader.borrow_and_update() {
+            left = false;
+            continue;
+        }
+        let current = addresses.current(&client, &wanted.settings).await;
+        ingresses.write(&client, &wanted.served, &current, &leader).await;
+        left = events.write(&client, &wanted.served, &leader).await;
+    }
+}

@@ -1,0 +1,53 @@
+//! Certificates that clients of these tests trust.
+
+use std::fs;
+use std::path::Path;
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rustls_pki_types::CertificateDer;
+
+/// An authority for one test.
+pub struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+/// A certificate with its key.
+pub struct Pair {
+    pub certificate: CertificateDer<'static>,
+    pub certificate_pem: String,
+    pub key_pem: String,
+}
+
+impl Authority {
+    pub fn new() -> Self {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
+    }
+
+    pub fn der(&self) -> CertificateDer<'static> {
+        self.0.der().clone()
+    }
+
+    pub fn issue(&self, host: &str) -> Pair {
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new(vec![host.to_owned()]).unwrap();
+        let certificate = params.signed_by(&key, &self.0).unwrap();
+        Pair {
+            certificate: certificate.der().clone(),
+            certificate_pem: certificate.pem(),
+            key_pem: key.serialize_pem(),
+        }
+    }
+}
+
+impl Pair {
+    /// Writes it for kubectl; the `--cert` and `--key` arguments.
+    pub fn write(&self, dir: &Path, name: &str) -> [String; 2] {
+        let file = |end: &str, content: &str| {
+            let path = dir.join(format!("{name}.{end}"));
+            fs::write(&path, content).unwrap();
+            path.to_str().unwrap().to_owned()
+        };
+        let (certificate, key) = (file("crt", &self.certificate_pem), file("key", &self.key_pem));
+        [format!("--cert={certificate}"), format!("--key={key}")]
+    }
+}

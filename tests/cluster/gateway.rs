@@ -1,0 +1,187 @@
+//! The gateway itself, as a process, and a client of it.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use serde_json::Value;
+
+use super::certificates::Authority;
+use super::eventually;
+
+/// `portcullis serve --source kubernetes`.
+pub struct Gateway {
+    child: Child,
+    http: u16,
+    https: u16,
+    admin: u16,
+    log: PathBuf,
+}
+
+/// What a client got.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    pub body: String,
+    /// The certificate of the server, over HTTPS.
+    pub certificate: Option<CertificateDer<'static>>,
+}
+
+impl Gateway {
+    /// Starts it and waits until it is ready.
+    pub fn start(kubeconfig: &Path, arguments: &[&str]) -> Self {
+        let gateway = Self::start_only(kubeconfig, arguments);
+        gateway.wait_until_ready();
+        gateway
+    }
+
+    /// Starts it, ready or not.
+    pub fn start_only(kubeconfig: &Path, arguments: &[&str]) -> Self {
+        let [http, https, admin] = free_ports();
+        let log = kubeconfig.with_file_name(format!("gateway-{admin}.log"));
+        let child = Command::new(env!("CARGO_BIN_EXE_portcullis"))
+            .args(["serve", "--source=kubernetes", "--workers=1", "--bind-address=127.0.0.1"])
+            .arg(format!("--kubeconfig={}", kubeconfig.display()))
+            .arg(format!("--http-port={http}"))
+            .arg(format!("--https-port={https}"))
+            .arg(format!("--admin-port={admin}"))
+            .args(arguments)
+            .stdout(File::create(&log).unwrap())
+            .stderr(File::options().append(true).open(&log).unwrap())
+            .spawn()
+            .unwrap();
+        Self { child, http, https, admin, log }
+    }
+
+    pub fn wait_until_ready(&self) {
+        eventually("the gateway is not ready", || match self.admin("/readyz") {
+            Ok(Answer { status: 200, .. }) => Ok(()),
+            Ok(answer) => Err(answer.body),
+            Err(error) => Err(format!("{error}\n{}", fs::read_to_string(&self.log).unwrap_or_default())),
+        });
+    }
+
+    /// GET over HTTPS, with `host` as SNI and Host, trusting `authority` and nobody else.
+    pub fn https(&self, authority: &Authority, host: &str) -> Result<Answer, String> {
+        let mut roots = RootCertStore::empty();
+        roots.add(authority.der()).unwrap();
+        let config =
+            ClientConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
+                .with_safe_default_protocol_versions()
+                .unwrap()
+                .with_root_certificates(roots)
+                .with_no_client_auth();
+        let name = ServerName::try_from(host.to_owned()).unwrap();
+        let connection = ClientConnection::new(Arc::new(config), name).unwrap();
+        let mut stream = StreamOwned::new(connection, connect(self.https)?);
+        let mut answer = exchange(&mut stream, host, "/")?;
+        answer.certificate =
+            stream.conn.peer_certificates().and_then(|it| Some(it.first()?.clone().into_owned()));
+        Ok(answer)
+    }
+
+    /// GET over plain HTTP.
+    pub fn http(&self, host: &str) -> Result<Answer, String> {
+        exchange(&mut connect(self.http)?, host, "/")
+    }
+
+    pub fn admin(&self, path: &str) -> Result<Answer, String> {
+        exchange(&mut connect(self.admin)?, "localhost", path)
+    }
+
+    pub fn admin_json(&self, path: &str) -> Value {
+        serde_json::from_str(&self.admin(path).unwrap().body).unwrap()
+    }
+
+    /// The reasons of findings about the object of this name.
+    pub fn reasons(&self, namespace: &str, name: &str) -> Vec<String> {
+        let answer = self.admin_json("/api/v1/diagnostics");
+        let found = answer["diagnostics"].as_array().unwrap().iter();
+        let found = found.filter(|it| it["object"]["namespace"] == namespace && it["object"]["name"] == name);
+        found.map(|it| it["reason"].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// Waits until plain HTTP for `host` is answered with this status.
+    #[track_caller]
+    pub fn expect_http(&self, host: &str, status: u16) {
+        eventually(&format!("{host} over HTTP"), || match self.http(host)? {
+            answer if answer.status == status => Ok(()),
+            answer => Err(format!("{} instead of {status}", answer.status)),
+        });
+    }
+
+    /// Waits until `host` is served over HTTPS with this certificate and answered with 200.
+    #[track_caller]
+    pub fn expect_https(&self, authority: &Authority, host: &str, certificate: &CertificateDer<'_>) {
+        eventually(&format!("{host} over HTTPS"), || match self.https(authority, host)? {
+            Answer { status: 200, certificate: Some(served), .. } if served == *certificate => Ok(()),
+            Answer { status: 200, .. } => Err("served with another certificate".into()),
+            answer => Err(format!("answered with {}", answer.status)),
+        });
+    }
+
+    /// Ends it in order.
+    pub fn end(&mut self) {
+        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        eventually("the gateway does not end", || match self.child.try_wait().unwrap() {
+            Some(_) => Ok(()),
+            None => Err("it still runs".into()),
+        });
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("--- log of the gateway\n{}", fs::read_to_string(&self.log).unwrap_or_default());
+        }
+    }
+}
+
+/// Ports that were free a moment ago.
+fn free_ports() -> [u16; 3] {
+    let listeners = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    listeners.map(|listener| listener.local_addr().unwrap().port())
+}
+
+fn connect(port: u16) -> Result<TcpStream, String> {
+    let stream = TcpStream::connect(("127.0.0.1", port)).map_err(|error| error.to_string())?;
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    Ok(stream)
+}
+
+fn exchange(stream: &mut (impl Read + Write), host: &str, path: &str) -> Result<Answer, String> {
+    let request = format!("GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).map_err(|error| error.to_string())?;
+    let mut text = Vec::new();
+    let read = stream.read_to_end(&mut text);
+    let text = String::from_utf8_lossy(&text);
+    let Some((head, body)) = text.split_once("\r\n\r\n") else {
+        return Err(read.err().map_or_else(|| "no answer".into(), |error| error.to_string()));
+    };
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+    let body = match head.to_ascii_lowercase().contains("transfer-encoding: chunked") {
+        true => unchunk(body),
+        false => body.to_owned(),
+    };
+    Ok(Answer { status: status.ok_or("no status")?, body, certificate: None })
+}
+
+fn unchunk(mut body: &str) -> String {
+    let mut whole = String::new();
+    while let Some((size, rest)) = body.split_once("\r\n") {
+        let size = usize::from_str_radix(size, 16).unwrap_or(0);
+        whole.push_str(rest.get(..size).unwrap_or_default());
+        body = rest.get(size + 2..).unwrap_or_default();
+    }
+    whole
+}

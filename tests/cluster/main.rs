@@ -1,0 +1,30 @@
+//! The gateway in a cluster: against a real API server with etcd, driven with kubectl.
+//!
+//! The control plane is built by `e2e/controlplane/build.sh`. Where it is missing these tests fail and say so;
+//! `PORTCULLIS_SKIP_CLUSTER=1` leaves them out, except in CI. Tests share one control plane and keep to a
+//! namespace each; those that break it have one of their own.
+
+mod backend;
+mod certificates;
+mod control_plane;
+mod gateway;
+
+mod classes;
+mod outage;
+mod rights;
+mod secrets;
+mod status;
+
+use std::time::{Duration, Instant};
+
+/// Asks until the answer is `Ok`, for as long as the slowest machine may take; the last `Err` is the reason.
+fn eventually<T>(what: &str, mut ask: impl FnMut() -> Result<T, String>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        match ask() {
+            Ok(answer) => return answer,
+            Err(reason) if Instant::now() > deadline => panic!("{what}: {reason}"),
+            Err(_) => std::thread::sleep(Duration::from_millis(50)),
+        }
+    }
+}
