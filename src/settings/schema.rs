@@ -177,7 +177,7 @@ settings! {
     /// Worker threads; 0 means one per core.
     workers: usize = 0,
         Restart("worker threads and their sockets are made at start"), Count("threads"), "4";
-    /// Folder for what survives a restart: ticket keys, staples, last good objects.
+    /// Folder for what survives the end of the process: OCSP staples.
     state_dir: Option<PathBuf> = None,
         Restart("state is read once, at start"), None, "/var/lib/portcullis";
     /// What happens when a restart-requiring setting changes: `automatic`, `manual` (at SIGHUP) or `off`.
