@@ -121,7 +121,11 @@ fn find<'a>(
     settings: &Settings,
     name: &str,
 ) -> Option<&'a String> {
-    let under = |prefix: &str| annotations.get(&format!("{prefix}/{name}"));
+    // Most Ingresses have few annotations or none: comparing them costs less than making names to look up.
+    let under = |wanted: &str| {
+        let is_it = |key: &str| key.split_once('/') == Some((wanted, name));
+        annotations.iter().find(|(key, _)| is_it(key)).map(|(_, value)| value)
+    };
     under(OWN_PREFIX).or_else(|| under(&settings.annotations_prefix))
 }
 
