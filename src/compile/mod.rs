@@ -297,10 +297,9 @@ impl Compiled {
         let settings = &self.snapshot.settings;
         let (trust, found) = trust::compile_trust(store, settings, self.trust.take());
         let policy = trust.clone().map(|trust| TlsPolicy::mesh(settings, trust));
-        match policy.transpose() {
-            Ok(policy) => self.snapshot.mesh = policy.map(Arc::new),
-            // Reported with the settings, which the policy of the other ports is made of too.
-            Err(_) => {}
+        // An error is reported with the settings, which the policy of the other ports is made of too.
+        if let Ok(policy) = policy.transpose() {
+            self.snapshot.mesh = policy.map(Arc::new);
         }
         self.trust = trust;
         self.report.set(Subject::Trust, found);

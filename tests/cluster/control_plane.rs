@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Once, OnceLock};
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use tempfile::TempDir;
@@ -43,11 +43,13 @@ impl ControlPlane {
         let output = Command::new(init).arg(dir.path()).output().unwrap();
         let error = String::from_utf8_lossy(&output.stderr);
         if error.contains("run e2e/controlplane/build.sh") {
-            let skip = std::env::var_os("PORTCULLIS_SKIP_CLUSTER").is_some_and(|value| value == "1");
-            if skip && std::env::var_os("CI").is_none() {
-                return None;
-            }
-            panic!("{error}or leave these tests out with PORTCULLIS_SKIP_CLUSTER=1");
+            assert!(std::env::var_os("CI").is_none(), "{error}");
+            static SAID: Once = Once::new();
+            // Past the capture of the test harness: whoever runs the tests has to see it.
+            SAID.call_once(|| {
+                let _ = writeln!(std::io::stderr(), "cluster tests left out: {}", error.trim());
+            });
+            return None;
         }
         assert!(output.status.success(), "{error}");
         let mut plane = Self { dir, etcd: None, api_server: None };

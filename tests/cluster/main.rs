@@ -1,8 +1,8 @@
 //! The gateway in a cluster: against a real API server with etcd, driven with kubectl.
 //!
-//! The control plane is built by `e2e/controlplane/build.sh`. Where it is missing these tests fail and say so;
-//! `PORTCULLIS_SKIP_CLUSTER=1` leaves them out, except in CI. Tests share one control plane and keep to a
-//! namespace each; those that break it have one of their own.
+//! The control plane is built by `e2e/controlplane/build.sh`. Where it is missing these tests say so and are left
+//! out; in CI they fail. Tests share one control plane and keep to a namespace each; those that break it have one
+//! of their own.
 
 mod backend;
 mod certificates;

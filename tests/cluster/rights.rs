@@ -10,7 +10,7 @@ use super::eventually;
 use super::gateway::Gateway;
 use super::secrets::{create_secret, ingress};
 
-const RBAC: &str = include_str!("../../../config/kubernetes/rbac.yaml");
+const RBAC: &str = include_str!("../../config/kubernetes/rbac.yaml");
 
 /// A kubeconfig for the Service Account `portcullis` of `namespace`.
 fn kubeconfig(plane: &ControlPlane, namespace: &str) -> PathBuf {
