@@ -58,11 +58,13 @@ pub async fn serve<S: Service + 'static>(
             let state = activity.begin(timing.body_timeout);
             let service = service.clone();
             let request = request.map(|body| Streamed::wrap(body, &deadlines, timing.body_timeout));
-            async move {
+            // Boxed: hyper and the runtime move a stream's future several times before it runs, and this one
+            // is kilobytes.
+            Box::pin(async move {
                 let response = service.call(request).await;
                 state.sending.set(true);
                 Ok::<_, Infallible>(response)
-            }
+            })
         }
     });
     let mut connection = pin!(
