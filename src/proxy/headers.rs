@@ -1,16 +1,22 @@
 //! Header fields on their way through: what concerns only one connection goes, what tells the backend about
 //! the client is set from the connection, never taken from the client unless its address is trusted.
 
+mod client_fields;
+
 use std::net::IpAddr;
 
 use http::header::{CONNECTION, COOKIE, HOST, TE, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use ipnet::IpNet;
 
+pub use client_fields::ClientFields;
+
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY: HeaderName = HeaderName::from_static("proxy");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
+const X_ORIGINAL_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-original-forwarded-for");
+const X_ORIGINAL_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-original-forwarded-host");
 pub const FORWARDED: HeaderName = HeaderName::from_static("forwarded");
 pub const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 pub const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
@@ -22,13 +28,15 @@ pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 pub const X_SCHEME: HeaderName = HeaderName::from_static("x-scheme");
 
 /// Fields that the gateway itself sets, which no other spelling may imitate.
-const MANAGED: [&str; 11] = [
+const MANAGED: [&str; 13] = [
     "x-forwarded-client-cert",
     "x-forwarded-for",
     "x-forwarded-host",
     "x-forwarded-port",
     "x-forwarded-proto",
     "x-forwarded-scheme",
+    "x-original-forwarded-for",
+    "x-original-forwarded-host",
     "x-real-ip",
     "x-request-id",
     "x-scheme",
@@ -37,8 +45,13 @@ const MANAGED: [&str; 11] = [
 ];
 
 /// Removes from a request what is meant for the connection to the gateway (RFC 9110, section 7.6.1): the fields
-/// that `Connection` lists first, then those that never go further. Returns the protocol of a wanted upgrade.
+/// that `Connection` lists first, then those that never go further; and what it says about the client itself,
+/// kept under the names that ingress-nginx gives it. Returns the protocol of a wanted upgrade.
 pub fn strip_request(headers: &mut HeaderMap, underscores: bool) -> Option<HeaderValue> {
+    // Most requests have nothing of all this, and one look at their names is cheaper than to ask for each field.
+    if !headers.keys().any(|name| stays_here(name) || is_claim(name) || is_odd(name)) {
+        return None;
+    }
     let upgrade = wanted_upgrade(headers);
     let trailers = headers.get(TE).is_some_and(|te| has_token(te, "trailers"));
     strip_connection(headers);
@@ -49,7 +62,69 @@ pub fn strip_request(headers: &mut HeaderMap, underscores: bool) -> Option<Heade
         headers.insert(TE, HeaderValue::from_static("trailers"));
     }
     strip_aliases(headers, underscores);
+    strip_claims(headers);
     upgrade
+}
+
+/// Whether a field concerns one connection only, in a request or a response.
+fn stays_here(name: &HeaderName) -> bool {
+    matches!(
+        name.as_str(),
+        "connection"
+            | "keep-alive"
+            | "proxy-connection"
+            | "transfer-encoding"
+            | "upgrade"
+            | "te"
+            | "proxy"
+            | "http2-settings"
+    )
+}
+
+/// Whether a field says what the gateway says in [`ClientFields`] or beside them.
+fn is_claim(name: &HeaderName) -> bool {
+    match name.as_str() {
+        "forwarded" | "x-real-ip" | "x-scheme" => true,
+        "x-forwarded-for" | "x-forwarded-host" => true,
+        "x-forwarded-port" | "x-forwarded-proto" | "x-forwarded-scheme" => true,
+        other => other.starts_with("x-original-forwarded-"),
+    }
+}
+
+/// Whether a backend could take the name for another.
+fn is_odd(name: &HeaderName) -> bool {
+    memchr::memchr2(b'_', b'.', name.as_str().as_bytes()).is_some()
+}
+
+fn strip_claims(headers: &mut HeaderMap) {
+    for name in [X_ORIGINAL_FORWARDED_FOR, X_ORIGINAL_FORWARDED_HOST] {
+        headers.remove(name);
+    }
+    for (name, original) in
+        [(X_FORWARDED_FOR, X_ORIGINAL_FORWARDED_FOR), (X_FORWARDED_HOST, X_ORIGINAL_FORWARDED_HOST)]
+    {
+        if let Some(value) = list(headers, &name) {
+            headers.insert(original, value);
+        }
+    }
+    for name in [
+        FORWARDED,
+        X_FORWARDED_FOR,
+        X_FORWARDED_HOST,
+        X_FORWARDED_PORT,
+        X_FORWARDED_PROTO,
+        X_FORWARDED_SCHEME,
+        X_REAL_IP,
+        X_SCHEME,
+    ] {
+        headers.remove(name);
+    }
+}
+
+/// All lines of a field as one (RFC 9110, section 5.3); none where it is absent or empty.
+fn list(headers: &HeaderMap, name: &HeaderName) -> Option<HeaderValue> {
+    let lines: Vec<&[u8]> = headers.get_all(name).iter().map(HeaderValue::as_bytes).collect();
+    HeaderValue::from_bytes(&lines.join(&b", "[..])).ok().filter(|value| !value.is_empty())
 }
 
 /// Puts a cookie that HTTP/2 split into crumbs together again: HTTP/1 has room for one field (RFC 9113,
@@ -69,6 +144,9 @@ pub fn join_cookies(headers: &mut HeaderMap) {
 /// Removes from a response what is meant for the connection to the backend. The protocol that a 101 names is for
 /// the client to know (RFC 9110, section 15.2.2).
 pub fn strip_response(headers: &mut HeaderMap, status: StatusCode) {
+    if !headers.keys().any(stays_here) {
+        return;
+    }
     let protocol = headers.remove(UPGRADE).filter(|_| status == StatusCode::SWITCHING_PROTOCOLS);
     strip_connection(headers);
     if let Some(protocol) = protocol {
@@ -113,48 +191,14 @@ fn has_token(value: &HeaderValue, token: &str) -> bool {
 
 /// Backends that turn fields into variables cannot tell `x_real_ip` and `x.real.ip` from `x-real-ip`.
 fn strip_aliases(headers: &mut HeaderMap, underscores: bool) {
-    let odd = |name: &&HeaderName| name.as_str().bytes().any(|b| b == b'_' || b == b'.');
-    if !headers.keys().any(|name| odd(&name)) {
-        return;
-    }
     let is_alias = |name: &HeaderName| {
         let dashed = name.as_str().replace(['_', '.'], "-");
         MANAGED.contains(&dashed.as_str()) || (!underscores && name.as_str().contains('_'))
     };
-    let aliases: Vec<_> = headers.keys().filter(odd).filter(|name| is_alias(name)).cloned().collect();
+    let aliases: Vec<_> = headers.keys().filter(|name| is_odd(name) && is_alias(name)).cloned().collect();
     for name in aliases {
         headers.remove(name);
     }
-}
-
-/// What the backend is told about the client.
-pub struct Forwarded<'a> {
-    /// The peer's address as text.
-    pub peer: &'a HeaderValue,
-    pub scheme: &'static str,
-    pub port: &'a HeaderValue,
-    /// As the client wrote it.
-    pub host: Option<HeaderValue>,
-    pub request_id: HeaderValue,
-}
-
-/// Sets the fields; whatever the client had sent under their names is gone.
-pub fn set_forwarded(headers: &mut HeaderMap, forwarded: Forwarded<'_>) {
-    // Room for all of them at once, and for Host: growing step by step hashes everything again.
-    headers.reserve(9);
-    let scheme = HeaderValue::from_static(forwarded.scheme);
-    headers.remove(FORWARDED);
-    headers.insert(X_REQUEST_ID, forwarded.request_id);
-    headers.insert(X_REAL_IP, forwarded.peer.clone());
-    headers.insert(X_FORWARDED_FOR, forwarded.peer.clone());
-    match forwarded.host {
-        Some(host) => drop(headers.insert(X_FORWARDED_HOST, host)),
-        None => drop(headers.remove(X_FORWARDED_HOST)),
-    }
-    headers.insert(X_FORWARDED_PORT, forwarded.port.clone());
-    headers.insert(X_FORWARDED_PROTO, scheme.clone());
-    headers.insert(X_FORWARDED_SCHEME, scheme.clone());
-    headers.insert(X_SCHEME, scheme);
 }
 
 /// What a trusted peer says about the client it stands for, where `use-forwarded-headers` is on.
@@ -187,29 +231,34 @@ pub fn claims(headers: &HeaderMap, trusted: &[IpNet]) -> Claimed {
     }
 }
 
-/// Puts what a trusted peer claims in place of what the connection shows. With `full` its own address is
-/// appended to the chain it sent, else the chain is the client alone.
-pub fn set_claimed(headers: &mut HeaderMap, claimed: Claimed, peer: &HeaderValue, full: bool) {
-    if let Some(client) = claimed.client.and_then(|client| HeaderValue::from_str(&client.to_string()).ok()) {
-        headers.insert(X_REAL_IP, client.clone());
-        headers.insert(X_FORWARDED_FOR, client);
+impl Claimed {
+    /// The fields in which what a trusted peer claims stands in place of what the connection shows. With `full` its
+    /// own address is appended to the chain it sent, else the chain is the client alone.
+    pub fn fields(&self, connection: &Connection, full: bool) -> ClientFields {
+        let client = self.client.and_then(|client| HeaderValue::from_str(&client.to_string()).ok());
+        let client = client.as_ref().unwrap_or(&connection.peer);
+        let chain = self.chain.as_ref().filter(|_| full).and_then(|chain| {
+            HeaderValue::from_bytes(&[chain.as_bytes(), b", ", connection.peer.as_bytes()].concat()).ok()
+        });
+        let https = self.https.unwrap_or(connection.https);
+        let port = self.port.as_ref().unwrap_or(&connection.port);
+        ClientFields::new(client, chain.as_ref().unwrap_or(client), port, https)
     }
-    if let (true, Some(chain)) = (full, &claimed.chain)
-        && let Ok(chain) = HeaderValue::from_bytes(&[chain.as_bytes(), b", ", peer.as_bytes()].concat())
-    {
-        headers.insert(X_FORWARDED_FOR, chain);
-    }
-    if let Some(https) = claimed.https {
-        let scheme = HeaderValue::from_static(if https { "https" } else { "http" });
-        for name in [X_FORWARDED_PROTO, X_FORWARDED_SCHEME, X_SCHEME] {
-            headers.insert(name, scheme.clone());
-        }
-    }
-    if let Some(host) = claimed.host {
-        headers.insert(X_FORWARDED_HOST, host);
-    }
-    if let Some(port) = claimed.port {
-        headers.insert(X_FORWARDED_PORT, port);
+}
+
+/// What a connection shows of the client.
+pub struct Connection {
+    /// The peer's address as text.
+    pub peer: HeaderValue,
+    /// What clients are told they connected to.
+    pub port: HeaderValue,
+    /// TLS, here or at a load balancer that says so.
+    pub https: bool,
+}
+
+impl Connection {
+    pub fn fields(&self) -> ClientFields {
+        ClientFields::new(&self.peer, &self.peer, &self.port, self.https)
     }
 }
 

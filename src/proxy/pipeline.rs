@@ -28,7 +28,7 @@ use super::answers;
 use super::body::{Body, Limited, Recorded};
 use super::client_cert_header;
 use super::guards::{Guard, Peer};
-use super::headers::{self, Claimed, Forwarded};
+use super::headers::{self, Claimed, ClientFields, Connection};
 use super::http1::{HeadRefusal, Limits, Service};
 use super::record::Record;
 use super::upstream::error::{Reason, UpstreamError};
@@ -47,11 +47,10 @@ use crate::tls::accept::ServedIdentity;
 pub struct Client {
     worker: Rc<Worker>,
     peer: SocketAddr,
-    peer_text: HeaderValue,
-    port_text: HeaderValue,
+    connection: Connection,
+    /// What each request tells the backend about `connection`.
+    fields: ClientFields,
     tls: Option<ServedIdentity>,
-    /// TLS, here or at a load balancer that says so.
-    secure: bool,
 }
 
 /// A request that is answered without a backend.
@@ -75,30 +74,27 @@ impl Refusal {
 struct Destination {
     route: Arc<Route>,
     cluster: Arc<Cluster>,
+    /// In place of those of the connection, where the peer speaks for another.
+    fields: Option<ClientFields>,
 }
 
 impl Client {
     /// `port` is what clients are told they connected to.
     pub fn new(worker: Rc<Worker>, peer: SocketAddr, port: u16, tls: Option<ServedIdentity>) -> Self {
         let address = peer.ip().to_canonical();
-        let text = HeaderValue::from_str(&address.to_string());
-        Self {
-            worker,
-            peer: SocketAddr::new(address, peer.port()),
-            peer_text: text.unwrap_or(HeaderValue::from_static("unknown")),
-            port_text: HeaderValue::from(port),
-            secure: tls.is_some(),
-            tls,
-        }
+        let connection = Connection {
+            peer: HeaderValue::from_str(&address.to_string()).unwrap_or(HeaderValue::from_static("unknown")),
+            port: HeaderValue::from(port),
+            https: tls.is_some(),
+        };
+        let peer = SocketAddr::new(address, peer.port());
+        Self { worker, peer, fields: connection.fields(), connection, tls }
     }
 
     /// Says that the client came over TLS although it ended before us.
     pub fn set_secure(&mut self, secure: bool) {
-        self.secure |= secure;
-    }
-
-    fn scheme(&self) -> &'static str {
-        if self.secure { "https" } else { "http" }
+        self.connection.https |= secure;
+        self.fields = self.connection.fields();
     }
 
     async fn answer(&self, mut request: Request<Body>, record: &mut Record) -> Response<Body> {
@@ -116,7 +112,8 @@ impl Client {
         let forwarded = {
             let admit = |endpoint: &Endpoint| self.admit(&guard, &destination.cluster, endpoint);
             let (cluster, policy) = (&destination.cluster, &destination.route.policy);
-            let forward = self.worker.upstream.forward_admitted(cluster, policy, &admit, request);
+            let about = destination.fields.as_ref().unwrap_or(&self.fields);
+            let forward = self.worker.upstream.forward(cluster, policy, &admit, about, request);
             let mut forward = pin!(forward);
             poll_fn(|cx| match guard.poll_denied(cx) {
                 Poll::Ready(()) => Poll::Ready(Err(Reason::PolicyChanged.into())),
@@ -193,7 +190,7 @@ impl Client {
         record.set_host(host.unwrap_or_default());
         canonicalise_path(request)?;
 
-        let destination = self.worker.with_snapshot(|snapshot| {
+        let mut destination = self.worker.with_snapshot(|snapshot| {
             let found = host.map_or(snapshot.hosts.any.as_ref(), |host| snapshot.hosts.find(host));
             if let Some(identity) = &self.tls {
                 may_speak_for(identity, snapshot, host)?;
@@ -217,7 +214,9 @@ impl Client {
                     &format!("this route asks for a protection that the gateway does not have: {annotation}"),
                 )),
                 Action::Forward(key) => match snapshot.clusters.get(key) {
-                    Some(cluster) => Ok(Destination { route: route.clone(), cluster: cluster.clone() }),
+                    Some(cluster) => {
+                        Ok(Destination { route: route.clone(), cluster: cluster.clone(), fields: None })
+                    }
                     None => Err(Refusal::new(
                         StatusCode::SERVICE_UNAVAILABLE,
                         "no_backend",
@@ -227,7 +226,7 @@ impl Client {
             }
         })?;
         bound_body(request, destination.route.policy.max_body, record)?;
-        self.set_headers(request, authority, settings, claimed, record);
+        destination.fields = self.set_headers(request, authority, settings, claimed, record);
         Ok(destination)
     }
 
@@ -251,7 +250,7 @@ impl Client {
         settings: &Derived,
         claimed: &Option<Claimed>,
     ) -> Option<HeaderValue> {
-        let https = claimed.as_ref().and_then(|claimed| claimed.https).unwrap_or(self.secure);
+        let https = claimed.as_ref().and_then(|claimed| claimed.https).unwrap_or(self.connection.https);
         let wanted = match route.policy.redirect {
             HttpsRedirect::Never => false,
             HttpsRedirect::IfTls => rules.has_tls,
@@ -274,7 +273,8 @@ impl Client {
         HeaderValue::from_str(&format!("https://{host}{target}")).ok()
     }
 
-    /// Phase 5: the header as the backend gets it.
+    /// Phase 5: the header as the backend gets it, with the fields about the client where the connection's own do
+    /// not fit.
     fn set_headers(
         &self,
         request: &mut Request<Body>,
@@ -282,7 +282,7 @@ impl Client {
         settings: &Derived,
         claimed: Option<Claimed>,
         record: &mut Record,
-    ) {
+    ) -> Option<ClientFields> {
         let version = request.version();
         let fields = request.headers_mut();
         let upgrade = headers::strip_request(fields, settings.settings.enable_underscores_in_headers);
@@ -292,29 +292,24 @@ impl Client {
         }
         let request_id = claimed.as_ref().and_then(|c| c.request_id.clone()).unwrap_or_else(new_request_id);
         record.set_request_id(&request_id);
-        let forwarded = Forwarded {
-            peer: &self.peer_text,
-            scheme: self.scheme(),
-            port: &self.port_text,
-            host: authority.clone(),
-            request_id,
-        };
-        headers::set_forwarded(fields, forwarded);
+        fields.insert(headers::X_REQUEST_ID, request_id);
         let (mode, cidrs) =
             (settings.settings.forward_client_cert, &settings.settings.forward_client_cert_cidr);
         let trusted = headers::is_trusted(self.peer.ip(), cidrs);
         let client = self.tls.as_ref().and_then(|tls| tls.client.as_ref());
         client_cert_header::set(fields, mode, client, trusted);
+        let claimed_host = claimed.as_ref().and_then(|claimed| claimed.host.clone());
+        if let Some(host) = claimed_host.or_else(|| authority.clone()) {
+            fields.insert(headers::X_FORWARDED_HOST, host);
+        }
         if let Some(authority) = authority {
             fields.insert(HOST, authority);
         }
-        if let Some(claimed) = claimed {
-            if let Some(client) = claimed.client {
-                record.set_client(client);
-            }
-            let full = settings.settings.compute_full_forwarded_for;
-            headers::set_claimed(fields, claimed, &self.peer_text, full);
+        let claimed = claimed?;
+        if let Some(client) = claimed.client {
+            record.set_client(client);
         }
+        Some(claimed.fields(&self.connection, settings.settings.compute_full_forwarded_for))
     }
 
     fn failed(&self, error: &UpstreamError, record: &mut Record, grpc: bool) -> Response<Body> {

@@ -34,6 +34,8 @@ fn it_is_built_from_the_connection() {
         ("x-forwarded-scheme", Some("http")),
         ("x-scheme", Some("http")),
         ("x-forwarded-host", Some("a.example:8080")),
+        ("x-original-forwarded-for", Some("10.0.0.1, 10.0.0.2, 10.0.0.3")),
+        ("x-original-forwarded-host", Some("evil.example")),
         ("forwarded", None),
         ("proxy", None),
         ("connection", None),

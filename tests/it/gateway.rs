@@ -79,8 +79,8 @@ impl Setup {
             .spawn()
             .unwrap();
         let at = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let mut gateway =
-            Gateway { process, http: at(ports[0]), https: at(ports[1]), log, folder: self.folder };
+        let [http, https, admin] = ports.map(at);
+        let mut gateway = Gateway { process, http, https, admin, log, folder: self.folder };
         gateway.wait_until_it_answers(proxied);
         gateway
     }
@@ -97,6 +97,7 @@ pub struct Gateway {
     process: Child,
     pub http: SocketAddr,
     pub https: SocketAddr,
+    admin: SocketAddr,
     log: PathBuf,
     folder: TempDir,
 }
@@ -169,6 +170,17 @@ impl Gateway {
         let status = fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
         line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
+    /// The sum of a metric over its labels.
+    pub fn metric(&self, name: &str) -> f64 {
+        let request = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        let answer = Client::plain(self.admin).ask(request);
+        let text = String::from_utf8(answer.body).unwrap();
+        let samples = text
+            .lines()
+            .filter(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' '])));
+        samples.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
     }
 
     /// Everything it has logged.

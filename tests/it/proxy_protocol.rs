@@ -86,6 +86,8 @@ fn without_a_header_there_is_no_answer() {
     }
     assert!(Client::try_tls(gateway.https, Some("a.example"), &[]).is_err());
     assert!(backend.requests().is_empty());
+    // Four, and a ClientHello where a header should be.
+    assert!(gateway.metric("portcullis_proxy_headers_refused_total") >= 5.0);
 }
 
 #[test]

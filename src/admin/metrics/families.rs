@@ -131,6 +131,8 @@ families! {
         "TLS handshakes under way.";
     UPSTREAM_IDLE: Gauge "portcullis_upstream_idle_connections" []
         "Idle connections kept to endpoints.";
+    PROXY_HEADERS_REFUSED: Counter "portcullis_proxy_headers_refused_total" []
+        "Connections without a usable PROXY protocol header on a port that wants one.";
     PANICS: Counter "portcullis_panics_total" []
         "Connections and streams that ended in a panic; each is a bug worth a report.";
     ACCESS_LOG_DROPPED: Counter "portcullis_access_log_dropped_lines_total" []

@@ -145,5 +145,6 @@ pub(super) fn workers(out: &mut Exposition, workers: &[Arc<WorkerStats>]) {
     out.family(&family::MUST_STAPLE_UNSTAPLED).add(&[], counter(|w| &w.must_staple_unstapled));
     out.family(&family::HANDSHAKES_IN_FLIGHT).add(&[], gauge(|w| &w.handshakes));
     out.family(&family::UPSTREAM_IDLE).add(&[], gauge(|w| &w.upstream_idle));
+    out.family(&family::PROXY_HEADERS_REFUSED).add(&[], counter(|w| &w.proxy_headers_refused));
     out.family(&family::PANICS).add(&[], counter(|w| &w.panics));
 }

@@ -73,3 +73,54 @@ fn the_client_is_the_rightmost_that_is_not_trusted() {
         assert_eq!(client_of(chain, &trusted), client.map(|ip| ip.parse().unwrap()), "{chain:?}");
     }
 }
+
+#[test]
+fn what_a_client_says_about_itself_is_kept_under_another_name_only() {
+    let mut map = headers(&[
+        ("X-Forwarded-For", "6.6.6.6"),
+        ("X-Forwarded-For", "7.7.7.7"),
+        ("X-Forwarded-Host", "evil.example"),
+        ("X-Forwarded-Proto", "https"),
+        ("X-Original-Forwarded-For", "8.8.8.8"),
+        ("X-Real-IP", "6.6.6.6"),
+        ("Forwarded", "for=6.6.6.6"),
+    ]);
+    strip_request(&mut map, false);
+    assert_eq!(names(&map), ["x-original-forwarded-for", "x-original-forwarded-host"]);
+    assert_eq!(map[X_ORIGINAL_FORWARDED_FOR], "6.6.6.6, 7.7.7.7");
+    assert_eq!(map[X_ORIGINAL_FORWARDED_HOST], "evil.example");
+}
+
+#[test]
+fn fields_about_the_client_are_the_same_as_lines_and_in_a_map() {
+    let connection = Connection {
+        peer: HeaderValue::from_static("192.0.2.1"),
+        port: HeaderValue::from_static("443"),
+        https: true,
+    };
+    let claimed = Claimed {
+        client: Some("198.51.100.7".parse().unwrap()),
+        https: Some(false),
+        chain: Some(HeaderValue::from_static("6.6.6.6, 198.51.100.7")),
+        ..Claimed::default()
+    };
+    for (fields, client, chain, proto) in [
+        (connection.fields(), "192.0.2.1", "192.0.2.1", "https"),
+        (claimed.fields(&connection, false), "198.51.100.7", "198.51.100.7", "http"),
+        (claimed.fields(&connection, true), "198.51.100.7", "6.6.6.6, 198.51.100.7, 192.0.2.1", "http"),
+    ] {
+        let mut map = headers(&[("X-Real-IP", "6.6.6.6")]);
+        fields.insert_into(&mut map);
+        assert_eq!(
+            (&map[X_REAL_IP], &map[X_FORWARDED_FOR], &map[X_SCHEME]),
+            (
+                &HeaderValue::from_static(client),
+                &HeaderValue::from_static(chain),
+                &HeaderValue::from_static(proto)
+            )
+        );
+        let lines: String =
+            map.iter().map(|(name, value)| format!("{name}: {}\r\n", value.to_str().unwrap())).collect();
+        assert_eq!(std::str::from_utf8(fields.lines()).unwrap(), lines);
+    }
+}

@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use ahash::AHashMap;
 use bytes::Bytes;
-use http::request::Parts;
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, Request, Response, Uri, header};
 use http_body::{Body as _, Frame, SizeHint};
@@ -22,6 +21,7 @@ use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper::rt::Executor;
 use hyper_util::rt::{TokioIo, TokioTimer};
 
+use super::Head;
 use super::connect::Connector;
 use super::error::{Reason, Retry, UpstreamError};
 use super::http1::{Pace, Timing, Wait};
@@ -186,13 +186,13 @@ impl<F: Future<Output = ()> + 'static> Executor<F> for LocalExecutor {
 /// Sends a request and waits for the head of its response.
 pub async fn send(
     lease: Lease,
-    parts: &Parts,
+    head: Head<'_>,
     scheme: Scheme,
     body: Body,
     timing: Timing,
 ) -> Result<Response<Body>, SendFailure> {
     let progress = Rc::new(Progress::default());
-    let request = match request_for(parts, scheme, RequestBody { body, progress: progress.clone() }) {
+    let request = match request_for(head, scheme, RequestBody { body, progress: progress.clone() }) {
         Ok(request) => request,
         Err(body) => {
             let error = UpstreamError::new(Reason::ClientHost);
@@ -221,7 +221,8 @@ pub async fn send(
 }
 
 /// The request as HTTP/2 has it (RFC 9113, section 8.3.1): `:authority` for Host, no connection fields.
-fn request_for(parts: &Parts, scheme: Scheme, mut body: RequestBody) -> Result<Request<RequestBody>, Body> {
+fn request_for(head: Head<'_>, scheme: Scheme, mut body: RequestBody) -> Result<Request<RequestBody>, Body> {
+    let Head { parts, about } = head;
     let host = parts.headers.get(header::HOST).and_then(|host| Authority::try_from(host.as_bytes()).ok());
     let mut uri = http::uri::Parts::default();
     uri.scheme = Some(scheme);
@@ -233,6 +234,7 @@ fn request_for(parts: &Parts, scheme: Scheme, mut body: RequestBody) -> Result<R
     *request.method_mut() = parts.method.clone();
     *request.uri_mut() = uri;
     *request.headers_mut() = headers_for(&parts.headers);
+    about.insert_into(request.headers_mut());
     Ok(request)
 }
 

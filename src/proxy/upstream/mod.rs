@@ -28,6 +28,7 @@ use self::http2::{Http2Pool, SendFailure};
 use self::pool::{Check, Key, Pool, PoolLimits, Protocol, TlsIdentity};
 use super::body::Body;
 use super::deadlines::Deadlines;
+use super::headers::ClientFields;
 use crate::names::canonical_host;
 use crate::snapshot::clusters::{Cluster, Endpoint};
 use crate::snapshot::hosts::{BackendProtocol, RoutePolicy};
@@ -35,6 +36,13 @@ use crate::tls::client::ClientTls;
 
 /// Whether a client may be served by an endpoint.
 pub type Admit<'a> = dyn Fn(&Endpoint) -> Result<(), UpstreamError> + 'a;
+
+/// The head of a request as it goes to a backend.
+#[derive(Clone, Copy)]
+pub struct Head<'a> {
+    pub parts: &'a Parts,
+    pub about: &'a ClientFields,
+}
 
 /// A request is sent at most so many times.
 const MAX_TRIES: usize = 3;
@@ -60,7 +68,9 @@ impl Upstream {
         }
     }
 
-    /// Forwards `request` to an endpoint of `cluster` and gives its response as soon as the head is there.
+    /// Forwards `request`, with `about` the client, to an endpoint of `cluster` and gives its response as soon as the
+    /// head is there. `admit` says whether the client may be served by an endpoint: it is asked for each one that is
+    /// tried, before anything is sent, and its error is the answer.
     ///
     /// Hop-by-hop fields must be gone already, but for `Upgrade` where an upgrade is wanted: then a 101 comes
     /// with [`Body::Upgraded`]. Backends with HTTP/2 never see an `Upgrade`, and no backend a CONNECT.
@@ -68,31 +78,22 @@ impl Upstream {
         &self,
         cluster: &Cluster,
         policy: &RoutePolicy,
-        request: Request<Body>,
-    ) -> Result<Response<Body>, UpstreamError> {
-        self.forward_admitted(cluster, policy, &|_| Ok(()), request).await
-    }
-
-    /// As [`forward`](Self::forward), to endpoints that `admit` lets the client to: it is asked for each one that is
-    /// tried, before anything is sent, and its error is the answer.
-    pub async fn forward_admitted(
-        &self,
-        cluster: &Cluster,
-        policy: &RoutePolicy,
         admit: &Admit<'_>,
+        about: &ClientFields,
         request: Request<Body>,
     ) -> Result<Response<Body>, UpstreamError> {
         let (parts, mut body) = request.into_parts();
         if parts.method == Method::CONNECT {
             return Err(Reason::Method.into());
         }
+        let head = Head { parts: &parts, about };
         let mut tried = Tried::default();
         loop {
             let Some(endpoint) = tried.next(cluster) else {
                 return Err(Reason::NoEndpoint(cluster.unavailable.unwrap_or("no endpoint")).into());
             };
             admit(endpoint)?;
-            let error = match self.attempt(endpoint, policy, &parts, &mut body, tried.count > 1).await {
+            let error = match self.attempt(endpoint, policy, head, &mut body, tried.count > 1).await {
                 Ok(response) => return Ok(response),
                 Err(error) => error,
             };
@@ -119,15 +120,15 @@ impl Upstream {
         &self,
         endpoint: &Endpoint,
         policy: &RoutePolicy,
-        parts: &Parts,
+        head: Head<'_>,
         body: &mut Body,
         fresh: bool,
     ) -> Result<Response<Body>, UpstreamError> {
-        let key = self.key(endpoint, policy.protocol, parts);
+        let key = self.key(endpoint, policy.protocol, head.parts);
         let sent = match key.protocol {
-            Protocol::Http1 => self.send_http1(&key, policy, parts, body, fresh).await,
+            Protocol::Http1 => self.send_http1(&key, policy, head, body, fresh).await,
             // Boxed, as is connecting, to keep the future of the common case small.
-            Protocol::Http2 => Box::pin(self.send_http2(&key, policy, parts, body)).await,
+            Protocol::Http2 => Box::pin(self.send_http2(&key, policy, head, body)).await,
         };
         match sent {
             Ok(response) => Ok(response),
@@ -143,13 +144,13 @@ impl Upstream {
         &self,
         key: &Key,
         policy: &RoutePolicy,
-        parts: &Parts,
+        head: Head<'_>,
         body: &mut Body,
         fresh: bool,
     ) -> Result<Response<Body>, SendFailure> {
         let stack = self.pool.stack(key);
         // A stale connection rarely comes alone: what is tried again goes over a new one.
-        let idle = if fresh { None } else { stack.take(check(&parts.method, body)) };
+        let idle = if fresh { None } else { stack.take(check(&head.parts.method, body)) };
         let connection = match idle {
             Some(connection) => connection,
             None => match Box::pin(self.connect(key, policy)).await {
@@ -159,7 +160,7 @@ impl Upstream {
         };
         let replay = body.replay();
         let sent = mem::take(body);
-        let response = http1::send(connection, stack, parts, sent, timing(policy), &self.deadlines).await;
+        let response = http1::send(connection, stack, head, sent, timing(policy), &self.deadlines).await;
         response.map_err(|error| SendFailure { error, unsent: replay })
     }
 
@@ -167,7 +168,7 @@ impl Upstream {
         &self,
         key: &Key,
         policy: &RoutePolicy,
-        parts: &Parts,
+        head: Head<'_>,
         body: &mut Body,
     ) -> Result<Response<Body>, SendFailure> {
         let lease =
@@ -178,7 +179,7 @@ impl Upstream {
         };
         let scheme = if key.tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP };
         let replay = body.replay();
-        let response = http2::send(lease, parts, scheme, mem::take(body), timing(policy)).await;
+        let response = http2::send(lease, head, scheme, mem::take(body), timing(policy)).await;
         response.map_err(|failure| SendFailure { unsent: failure.unsent.or(replay), ..failure })
     }
 

@@ -75,6 +75,18 @@ pub fn upstream() -> Upstream {
     Upstream::new(PoolLimits::default(), ClientTls::unverified(), Deadlines::new())
 }
 
+impl Upstream {
+    /// To any endpoint, with nothing said about the client.
+    pub async fn forward_plainly(
+        &self,
+        cluster: &Cluster,
+        policy: &RoutePolicy,
+        request: Request<Body>,
+    ) -> Result<Response<Body>, UpstreamError> {
+        self.forward(cluster, policy, &|_| Ok(()), &ClientFields::default(), request).await
+    }
+}
+
 pub fn cluster(addresses: &[SocketAddr]) -> Cluster {
     let service = ObjectName { namespace: "shop".into(), name: "web".into() };
     let key = Arc::new(ClusterKey { service, port: ServicePortRef::Number(80) });
@@ -99,7 +111,7 @@ pub fn request(method: Method, body: impl Into<Bytes>) -> Request<Body> {
 }
 
 pub async fn get(upstream: &Upstream, cluster: &Cluster) -> Result<Response<Body>, UpstreamError> {
-    upstream.forward(cluster, &policy(BackendProtocol::Http1), request(Method::GET, "")).await
+    upstream.forward_plainly(cluster, &policy(BackendProtocol::Http1), request(Method::GET, "")).await
 }
 
 pub async fn collect(
@@ -120,7 +132,7 @@ pub async fn gateway(address: SocketAddr, protocol: BackendProtocol, deadlines: 
             let (upstream, cluster) = (upstream.clone(), cluster.clone());
             let request = request.map(|body| Streamed::wrap(body, &deadlines, Duration::from_secs(3600)));
             async move {
-                match upstream.forward(&cluster, &policy(protocol), request).await {
+                match upstream.forward_plainly(&cluster, &policy(protocol), request).await {
                     Ok(response) => Ok::<_, std::convert::Infallible>(response),
                     Err(error) => {
                         let mut response = Response::new(Body::from(Bytes::from(error.to_string())));

@@ -22,10 +22,10 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
-use http::request::Parts;
 use http::{Response, StatusCode};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::Head;
 use super::error::{Reason, UpstreamError};
 use super::pool::{Check, Stack};
 use super::stream::Stream;
@@ -101,14 +101,14 @@ impl Connection {
 pub async fn send(
     mut connection: Box<Connection>,
     home: Rc<Stack>,
-    parts: &Parts,
+    request: Head<'_>,
     body: Body,
     timing: Timing,
     deadlines: &Deadlines,
 ) -> Result<Response<Body>, UpstreamError> {
     let framing = request::Framing::of(&body);
     connection.output.reset();
-    request::encode(parts, framing, &mut connection.output.head);
+    request::encode(request, framing, &mut connection.output.head);
     let mut exchange = Exchange {
         connection,
         upload: Upload::new(body, framing),
@@ -117,9 +117,9 @@ pub async fn send(
         send_error: None,
     };
     let (mut reader, mut interim) = (HeadReader::default(), 0);
-    let head = poll_fn(|cx| exchange.poll_head(&mut reader, &mut interim, &parts.method, cx)).await?;
+    let head = poll_fn(|cx| exchange.poll_head(&mut reader, &mut interim, &request.parts.method, cx)).await?;
     if head.status == StatusCode::SWITCHING_PROTOCOLS {
-        let asked = request::asks_for_upgrade(&parts.headers);
+        let asked = request::asks_for_upgrade(&request.parts.headers);
         return upgrade(exchange, head, asked);
     }
     Ok(respond(exchange, head))

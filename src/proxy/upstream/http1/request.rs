@@ -2,11 +2,11 @@
 //! left in the header about lengths, codings or the connection is skipped.
 
 use http::header::{self, HeaderName};
-use http::request::Parts;
 use http::{HeaderMap, Method, Uri};
 use http_body::Body as _;
 
 use crate::proxy::body::Body;
+use crate::proxy::upstream::Head;
 
 /// How the body is delimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,8 +26,9 @@ impl Framing {
     }
 }
 
-/// Appends the head of `parts` to `out`, with `framing`.
-pub fn encode(parts: &Parts, framing: Framing, out: &mut Vec<u8>) {
+/// Appends `head` to `out`, with `framing`.
+pub fn encode(head: Head<'_>, framing: Framing, out: &mut Vec<u8>) {
+    let Head { parts, about } = head;
     out.extend_from_slice(parts.method.as_str().as_bytes());
     out.push(b' ');
     out.extend_from_slice(target(&parts.uri).as_bytes());
@@ -41,6 +42,7 @@ pub fn encode(parts: &Parts, framing: Framing, out: &mut Vec<u8>) {
             field(out, name.as_str(), value.as_bytes());
         }
     }
+    out.extend_from_slice(about.lines());
     if asks_for_upgrade(&parts.headers) {
         out.extend_from_slice(b"connection: upgrade\r\n");
     }

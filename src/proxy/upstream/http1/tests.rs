@@ -6,12 +6,15 @@ use super::chunked::{ChunkDecoder, Decoded};
 use super::response::{HeadReader, ResponseHead};
 use super::{Framing as ResponseFraming, request};
 use crate::proxy::body::Body;
+use crate::proxy::headers::ClientFields;
+use crate::proxy::upstream::Head;
 use crate::proxy::upstream::error::Reason;
 
 fn encoded(request: Request<Body>) -> String {
     let (parts, body) = request.into_parts();
     let mut out = Vec::new();
-    request::encode(&parts, request::Framing::of(&body), &mut out);
+    let head = Head { parts: &parts, about: &ClientFields::default() };
+    request::encode(head, request::Framing::of(&body), &mut out);
     String::from_utf8(out).unwrap()
 }
 

@@ -76,7 +76,7 @@ fn post(body: &'static str) -> Request<Body> {
 async fn requests_share_a_connection_and_trailers_pass() {
     let (address, connections) = serving(grpc).await;
     let (upstream, cluster, policy) = (upstream(), cluster(&[address]), policy(BackendProtocol::H2c));
-    let answers = join_all((0..20).map(|_| upstream.forward(&cluster, &policy, post("hello")))).await;
+    let answers = join_all((0..20).map(|_| upstream.forward_plainly(&cluster, &policy, post("hello")))).await;
     for answer in answers {
         let answer = answer.unwrap();
         assert_eq!(answer.headers()["about"], "POST http://shop.example/a?b=c HTTP/2.0");
@@ -99,7 +99,7 @@ async fn a_full_connection_is_joined_by_another() {
     })
     .await;
     let (upstream, cluster, policy) = (upstream(), cluster(&[address]), policy(BackendProtocol::H2c));
-    let requests = (0..MAX_STREAMS + 1).map(|_| upstream.forward(&cluster, &policy, post("")));
+    let requests = (0..MAX_STREAMS + 1).map(|_| upstream.forward_plainly(&cluster, &policy, post("")));
     assert!(join_all(requests).await.iter().all(Result::is_ok));
     assert_eq!(connections.get(), 2);
     let in_flight: usize = {
@@ -119,7 +119,7 @@ async fn grpc_over_tls_is_agreed_on_by_alpn() {
             }
         });
         let policy = policy(BackendProtocol::Grpcs);
-        match upstream().forward(&cluster(&[address]), &policy, post("x")).await {
+        match upstream().forward_plainly(&cluster(&[address]), &policy, post("x")).await {
             Ok(answer) => {
                 assert_eq!(answer.headers()["about"], "POST https://shop.example/a?b=c HTTP/2.0");
                 assert_eq!((collect(answer).await.unwrap().0, reason), ("x".into(), None));
@@ -150,7 +150,7 @@ async fn a_refused_stream_is_sent_again_a_broken_one_is_not() {
             }
         });
         let policy = policy(BackendProtocol::H2c);
-        let answer = upstream().forward(&cluster(&[address.await]), &policy, post("only once")).await;
+        let answer = upstream().forward_plainly(&cluster(&[address.await]), &policy, post("only once")).await;
         assert_eq!(answer.err().map(|error| error.reason), outcome);
         assert_eq!(seen.get(), if outcome.is_some() { 1 } else { 2 });
     }
@@ -173,7 +173,7 @@ async fn a_closed_connection_is_replaced() {
     });
     let (upstream, cluster, policy) = (upstream(), cluster(&[address.await]), policy(BackendProtocol::H2c));
     for _ in 0..3 {
-        upstream.forward(&cluster, &policy, post("")).await.unwrap();
+        upstream.forward_plainly(&cluster, &policy, post("")).await.unwrap();
         closed.notified().await;
     }
 }
@@ -185,7 +185,8 @@ async fn a_backend_that_speaks_something_else() {
         let _ = stream.read_to_end(&mut Vec::new()).await;
     });
     let policy = policy(BackendProtocol::H2c);
-    let error = upstream().forward(&cluster(&[address.await]), &policy, post("")).await.err().unwrap();
+    let error =
+        upstream().forward_plainly(&cluster(&[address.await]), &policy, post("")).await.err().unwrap();
     assert_eq!((error.reason, error.reason.status()), (Reason::Http2, StatusCode::BAD_GATEWAY));
 }
 

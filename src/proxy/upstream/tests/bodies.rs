@@ -49,7 +49,7 @@ async fn an_upgrade_hands_over_the_connection_and_what_came_with_it() {
     let mut asking = request(Method::GET, "");
     asking.headers_mut().insert("upgrade", "websocket".parse().unwrap());
     let policy = policy(BackendProtocol::Http1);
-    let response = upstream.forward(&cluster(&[address.await]), &policy, asking).await.unwrap();
+    let response = upstream.forward_plainly(&cluster(&[address.await]), &policy, asking).await.unwrap();
     assert!(heads.borrow().contains("connection: upgrade\r\n"));
     assert_eq!(response.headers()["upgrade"], "websocket");
     let Body::Upgraded(mut stream) = response.into_body() else { panic!("no upgrade") };

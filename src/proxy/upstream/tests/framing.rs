@@ -153,7 +153,8 @@ async fn head_has_no_body_whatever_its_length_says() {
     let (upstream, cluster) = (upstream(), cluster(&[address]));
     for _ in 0..2 {
         let head = request(Method::HEAD, "");
-        let response = upstream.forward(&cluster, &policy(BackendProtocol::Http1), head).await.unwrap();
+        let response =
+            upstream.forward_plainly(&cluster, &policy(BackendProtocol::Http1), head).await.unwrap();
         assert_eq!(response.headers()["content-length"], "1000");
         assert_eq!(collect(response).await.unwrap().0, "");
     }

@@ -39,7 +39,7 @@ async fn a_stale_connection_is_retried_for_idempotent_methods_only() {
         let (upstream, cluster) = (upstream(), cluster(&[address]));
         get(&upstream, &cluster).await.unwrap();
         let policy = policy(BackendProtocol::Http1);
-        let answer = upstream.forward(&cluster, &policy, request(method.clone(), "")).await;
+        let answer = upstream.forward_plainly(&cluster, &policy, request(method.clone(), "")).await;
         assert_eq!(answer.err().map(|error| error.reason), outcome, "{method}");
         assert_eq!(heads.get(), heads_seen, "{method}");
     }
@@ -61,7 +61,7 @@ async fn a_connection_found_closed_costs_no_request_at_all() {
     let (upstream, cluster) = (upstream(), cluster(&[address.await]));
     for _ in 0..5 {
         let post = request(Method::POST, "once only");
-        upstream.forward(&cluster, &policy(BackendProtocol::Http1), post).await.unwrap();
+        upstream.forward_plainly(&cluster, &policy(BackendProtocol::Http1), post).await.unwrap();
         closed.notified().await;
     }
     upstream.sweep();
@@ -100,7 +100,7 @@ async fn a_refusing_endpoint_is_passed_over() {
     let (upstream, cluster) = (upstream(), cluster(&[refusing().await, address, refusing().await]));
     for _ in 0..6 {
         let post = request(Method::POST, "body");
-        upstream.forward(&cluster, &policy(BackendProtocol::Http1), post).await.unwrap();
+        upstream.forward_plainly(&cluster, &policy(BackendProtocol::Http1), post).await.unwrap();
     }
 }
 
@@ -194,7 +194,7 @@ async fn after_two_minutes(
         tokio::time::sleep(Duration::from_millis(100)).await;
         deadlines.advance(1200);
     });
-    let answer = upstream.forward(&cluster(&[address]), &policy(protocol), request).await;
+    let answer = upstream.forward_plainly(&cluster(&[address]), &policy(protocol), request).await;
     answer.err().map(|error| error.reason)
 }
 
@@ -233,7 +233,7 @@ async fn no_backend_sees_a_connect() {
     let (address, connections) = replying("").await;
     for protocol in [BackendProtocol::Http1, BackendProtocol::H2c] {
         let tunnel = Request::builder().method(Method::CONNECT).uri("inside:22").body(Body::Empty).unwrap();
-        let answer = upstream().forward(&cluster(&[address]), &policy(protocol), tunnel).await;
+        let answer = upstream().forward_plainly(&cluster(&[address]), &policy(protocol), tunnel).await;
         assert_eq!(answer.err().map(|error| error.reason.status()), Some(StatusCode::METHOD_NOT_ALLOWED));
     }
     assert_eq!(connections.get(), 0);

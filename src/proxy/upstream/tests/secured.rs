@@ -24,7 +24,8 @@ async fn forward(verified: Option<bool>, host: &str) -> (Result<Response<Body>, 
     let upstream = Upstream::new(PoolLimits::default(), tls, Deadlines::new());
     let mut request = request(Method::GET, "");
     request.headers_mut().insert("host", host.parse().unwrap());
-    let response = upstream.forward(&cluster(&[address]), &policy(BackendProtocol::Https), request).await;
+    let response =
+        upstream.forward_plainly(&cluster(&[address]), &policy(BackendProtocol::Https), request).await;
     upstream.sweep();
     (response, upstream.idle())
 }
@@ -60,7 +61,8 @@ async fn a_plain_backend_is_no_https_backend() {
         let _ = TcpStream::connect(address).await;
     });
     let policy = policy(BackendProtocol::Https);
-    let answer = upstream().forward(&cluster(&[address.await]), &policy, request(Method::GET, "")).await;
+    let answer =
+        upstream().forward_plainly(&cluster(&[address.await]), &policy, request(Method::GET, "")).await;
     assert_eq!(answer.err().map(|error| error.reason), Some(Reason::TlsFailed));
 }
 
@@ -86,7 +88,7 @@ async fn posts_share_a_connection_under_tls() {
     });
     let (upstream, cluster, policy) = (upstream(), cluster(&[address]), policy(BackendProtocol::Https));
     for _ in 0..5 {
-        upstream.forward(&cluster, &policy, request(Method::POST, "once")).await.unwrap();
+        upstream.forward_plainly(&cluster, &policy, request(Method::POST, "once")).await.unwrap();
     }
     assert_eq!((connections.get(), upstream.idle()), (1, 1));
 }
