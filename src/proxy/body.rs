@@ -121,6 +121,16 @@ impl Body {
             _ => None,
         }
     }
+
+    /// Sends on what is left of the request that this is the response to. To be called while the response waits for
+    /// its client, who may want to send everything before it looks.
+    pub fn drive_upload(&mut self, cx: &mut Context<'_>) {
+        match self {
+            Self::Upstream(body) => body.drive_upload(cx),
+            Self::Recorded(recorded) => recorded.body.drive_upload(cx),
+            _ => {}
+        }
+    }
 }
 
 impl Streamed {

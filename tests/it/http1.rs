@@ -277,6 +277,30 @@ fn an_upload_streams_and_the_backend_holds_it_back() {
 }
 
 #[test]
+fn an_upload_goes_on_while_its_client_takes_nothing_of_the_response() {
+    // More than all socket buffers on the way together.
+    const SIZE: usize = 48 * 1024 * 1024;
+    let backend = Backend::on_head(|request, wire| {
+        let mut out = wire.tcp().try_clone().unwrap();
+        let response = thread::spawn(move || {
+            let piece = vec![b'x'; 64 * 1024];
+            write!(out, "HTTP/1.1 200 OK\r\nContent-Length: {SIZE}\r\n\r\n").unwrap();
+            (0..SIZE / piece.len()).for_each(|_| out.write_all(&piece).unwrap());
+        });
+        request.read_body(wire);
+        assert_eq!(request.body.len(), SIZE);
+        request.body.clear();
+        response.join().unwrap();
+        After::KeepAlive
+    });
+    let gateway = Gateway::in_front_of(backend.address(), &[("proxy-body-size", "0")], &[]);
+    let mut client = gateway.client();
+    client.send(format!("POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: {SIZE}\r\n\r\n"));
+    client.send(vec![b'y'; SIZE]);
+    assert_eq!(client.response().body.len(), SIZE);
+}
+
+#[test]
 fn a_download_is_held_back_by_its_client() {
     const SIZE: usize = 64 * 1024 * 1024;
     let (done, sent) = mpsc::channel::<()>();

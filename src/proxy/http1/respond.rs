@@ -3,7 +3,7 @@
 
 use std::future::poll_fn;
 use std::io::{self, Write as _};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -66,6 +66,7 @@ pub(super) async fn respond(
     set_connection(&mut parts, exchange.version, keep_alive);
     let mut head = head(&parts);
 
+    let client = Outlet { connection, deadlines, longest_pause };
     if framing != Framing::None {
         let mut ended = false;
         loop {
@@ -73,8 +74,8 @@ pub(super) async fn respond(
                 Some(frame) => frame,
                 // Nothing there yet: what is here goes out before the wait.
                 None => {
-                    write(connection, deadlines, longest_pause, &mut head, &Bytes::new()).await?;
-                    deadlines.timeout(longest_pause, connection.flush()).await??;
+                    client.write(&mut body, &mut head, &Bytes::new()).await?;
+                    client.flush(&mut body).await?;
                     poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await
                 }
             };
@@ -84,10 +85,10 @@ pub(super) async fn respond(
                 Ok(data) if framing == Framing::Chunked => {
                     // Writing into a vector cannot fail.
                     let _ = write!(head, "{:x}\r\n", data.len());
-                    write(connection, deadlines, longest_pause, &mut head, &data).await?;
+                    client.write(&mut body, &mut head, &data).await?;
                     head.extend_from_slice(b"\r\n");
                 }
-                Ok(data) => write(connection, deadlines, longest_pause, &mut head, &data).await?,
+                Ok(data) => client.write(&mut body, &mut head, &data).await?,
                 Err(frame) if framing == Framing::Chunked && exchange.trailers => {
                     head.extend_from_slice(b"0\r\n");
                     write_fields(&mut head, frame.trailers_ref().unwrap_or(&HeaderMap::new()));
@@ -102,8 +103,8 @@ pub(super) async fn respond(
             head.extend_from_slice(b"0\r\n\r\n");
         }
     }
-    write(connection, deadlines, longest_pause, &mut head, &Bytes::new()).await?;
-    deadlines.timeout(longest_pause, connection.flush()).await??;
+    client.write(&mut body, &mut head, &Bytes::new()).await?;
+    client.flush(&mut body).await?;
     Ok(keep_alive)
 }
 
@@ -183,17 +184,40 @@ async fn next_frame_now(body: &mut Body) -> Option<Option<Result<Frame<Bytes>, B
     .await
 }
 
-/// Writes what has gathered in `head`, then `data`; leaves `head` empty.
-async fn write(
-    connection: &Connection,
-    deadlines: &Deadlines,
+/// The way to the client. Each wait for it has an end, and the request goes on to the backend meanwhile.
+struct Outlet<'a> {
+    connection: &'a Connection,
+    deadlines: &'a Deadlines,
     longest_pause: Duration,
-    head: &mut Vec<u8>,
-    data: &Bytes,
-) -> Result<(), RespondError> {
-    if !head.is_empty() || !data.is_empty() {
-        deadlines.timeout(longest_pause, connection.write(head, data)).await??;
-        head.clear();
+}
+
+impl Outlet<'_> {
+    /// Writes what has gathered in `head`, then `data`; leaves `head` empty.
+    async fn write(&self, body: &mut Body, head: &mut Vec<u8>, data: &Bytes) -> Result<(), RespondError> {
+        if !head.is_empty() || !data.is_empty() {
+            self.wait(body, self.connection.write(head, data)).await?;
+            head.clear();
+        }
+        Ok(())
     }
-    Ok(())
+
+    async fn flush(&self, body: &mut Body) -> Result<(), RespondError> {
+        self.wait(body, self.connection.flush()).await
+    }
+
+    async fn wait(
+        &self,
+        body: &mut Body,
+        step: impl Future<Output = io::Result<()>>,
+    ) -> Result<(), RespondError> {
+        let mut step = pin!(step);
+        let step = poll_fn(|cx| {
+            let done = step.as_mut().poll(cx);
+            if done.is_pending() {
+                body.drive_upload(cx);
+            }
+            done
+        });
+        Ok(self.deadlines.timeout(self.longest_pause, step).await??)
+    }
 }

@@ -24,7 +24,7 @@ pub struct ResponseBody {
 /// What came together with the last data that was delivered.
 enum Ahead {
     Trailers(Box<HeaderMap>),
-    Invalid(Reason),
+    Failure(UpstreamError),
 }
 
 pub enum Decoder {
@@ -41,7 +41,7 @@ impl ResponseBody {
     pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, UpstreamError>>> {
         let item = match self.ahead.take() {
             Some(Ahead::Trailers(trailers)) => Ok(Decoded::End(Some(*trailers))),
-            Some(Ahead::Invalid(reason)) => Err(reason.into()),
+            Some(Ahead::Failure(error)) => Err(error),
             None => match self.poll_item(cx) {
                 Poll::Ready(Some(item)) => item,
                 Poll::Ready(None) => return Poll::Ready(None),
@@ -49,6 +49,15 @@ impl ResponseBody {
             },
         };
         Poll::Ready(self.deliver(item))
+    }
+
+    /// Sends on what is left of the request while nobody takes the response.
+    pub fn drive_upload(&mut self, cx: &mut Context<'_>) {
+        if let Some(exchange) = &mut self.exchange
+            && let Err(error) = exchange.drive_upload(cx)
+        {
+            self.ahead = Some(Ahead::Failure(error));
+        }
     }
 
     /// Whether everything was delivered; with a known length that is so right after the last data.
@@ -120,7 +129,7 @@ impl ResponseBody {
                     self.finish();
                     self.ahead = trailers.map(|trailers| Ahead::Trailers(Box::new(trailers)));
                 }
-                Err(reason) => self.ahead = Some(Ahead::Invalid(reason)),
+                Err(reason) => self.ahead = Some(Ahead::Failure(reason.into())),
             },
             Decoder::Length(_) | Decoder::Close => {}
         }
