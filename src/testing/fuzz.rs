@@ -2,10 +2,16 @@
 //! must hold what the rest of the gateway builds on. The targets under `fuzz/` call these.
 
 use std::collections::hash_map::RandomState;
+use std::sync::OnceLock;
 
 use bytes::BytesMut;
 use rustls::server::Acceptor;
+use rustls_pki_types::CertificateDer;
+use time::OffsetDateTime;
 
+use crate::ca::authn::jwt::{Jwks, JwtIssuer};
+use crate::ca::bundle::RootBundle;
+use crate::ca::csr::PublicKey;
 use crate::names::canonical_host;
 use crate::net::proxy_protocol;
 use crate::proxy::http1::chunked::{ChunkDecoder, Piece};
@@ -13,6 +19,9 @@ use crate::proxy::http1::head::{HeadLimits, take_head};
 use crate::snapshot::paths::canonical_path;
 use crate::sources::directory::content::decode_manifest;
 use crate::tls::keys::KeyPair;
+use crate::tls::ocsp::response;
+use crate::tls::ocsp::testing::{Answer, Ca};
+use crate::tls::spiffe::SpiffeId;
 
 /// The head of a request: the same however it is cut.
 pub fn request_head(bytes: &[u8]) {
@@ -98,6 +107,68 @@ pub fn client_hello(bytes: &[u8]) {
     }
 }
 
+/// An OCSP response: none is accepted but the one that was signed, whose unsigned parts alone may differ. The bytes
+/// are taken as they are, and as edits of a good response, three at a time: where (two bytes) and what.
+pub fn ocsp_response(bytes: &[u8]) {
+    const NOW: u64 = 1_800_000_000;
+    struct Good {
+        leaf: CertificateDer<'static>,
+        issuer: CertificateDer<'static>,
+        response: Vec<u8>,
+    }
+    static GOOD: OnceLock<Good> = OnceLock::new();
+    let good = GOOD.get_or_init(|| {
+        let ca = Ca::new("fuzz");
+        let leaf = ca.leaf().issue().der;
+        let response = Answer::good(&leaf, &ca.der, NOW).sign(&ca.signer());
+        Good { leaf, issuer: ca.der, response }
+    });
+    let verify = |der: &[u8]| response::verify(der, &good.leaf, &good.issuer, NOW);
+    assert!(verify(bytes).is_err() || bytes == good.response, "nobody signed this");
+    let _ = response::unverified_next_update(bytes);
+    let mut edited = good.response.clone();
+    for edit in bytes.chunks_exact(3) {
+        let &[high, low, byte] = edit else { continue };
+        let place = usize::from(u16::from_be_bytes([high, low])) % edited.len();
+        edited[place] = byte;
+    }
+    if let Ok(staple) = verify(&edited) {
+        assert_eq!((staple.this_update, staple.next_update), (NOW, NOW + 3600));
+    }
+}
+
+/// A signing request, in PEM or DER.
+pub fn signing_request(bytes: &[u8]) {
+    for key in [PublicKey::from_csr(bytes), PublicKey::from_csr_der(bytes)].into_iter().flatten() {
+        assert!(!key.info().is_empty());
+    }
+}
+
+/// A key set and a token, with a NUL between them.
+pub fn token(bytes: &[u8]) {
+    let mut parts = bytes.splitn(2, |byte| *byte == 0);
+    let (keys, token) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    let (Ok(keys), Ok(token)) = (Jwks::from_json(keys), std::str::from_utf8(token)) else { return };
+    let issuer = JwtIssuer { issuer: "https://issuer".to_owned(), audiences: vec!["ca".to_owned()], keys };
+    let _ = issuer.verify(token, "cluster.local", OffsetDateTime::UNIX_EPOCH);
+}
+
+/// A SPIFFE ID: its parts make the same again.
+pub fn spiffe_id(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let Ok(id) = SpiffeId::parse(text) else { return };
+    let again =
+        SpiffeId::new(id.trust_domain(), id.namespace(), id.service_account()).expect("its own parts");
+    assert_eq!(again.as_uri(), text);
+}
+
+/// A bundle of roots: what is written of it reads as the same.
+pub fn root_bundle(bytes: &[u8]) {
+    let Ok(bundle) = RootBundle::from_pem(bytes) else { return };
+    let again = RootBundle::from_pem(bundle.to_pem().as_bytes()).expect("its own text");
+    assert!(again.same_as(&bundle));
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -106,13 +177,16 @@ mod tests {
 
     /// Bytes that get past the first check of one parser or another.
     fn bytes() -> impl Strategy<Value = Vec<u8>> {
-        let starts: [&[u8]; 7] = [
+        let starts: [&[u8]; 10] = [
             b"",
             b"GET / HTTP/1.1\r\nHost: a\r\n",
             b"5\r\nhello\r\n",
             b"/a/%2e%2e/",
             b"PROXY TCP4 ",
             b"kind: Ingress\napiVersion: networking.k8s.io/v1\n",
+            b"spiffe://cluster.local/ns/a/sa/",
+            b"{\"keys\":[{\"kty\":\"EC\",\"crv\":\"P-256\"}]}\0",
+            b"-----BEGIN CERTIFICATE-----\nMIIB",
             b"\x16\x03\x01\x00\x05\x01\x00\x00\x01",
         ];
         let start = prop::sample::select(starts.to_vec());
@@ -122,8 +196,21 @@ mod tests {
     proptest! {
         #[test]
         fn targets_take_anything(bytes in bytes()) {
-            let targets =
-                [request_head, chunked_body, path, host, pem_pair, manifests, proxy_header, client_hello];
+            let targets = [
+                request_head,
+                chunked_body,
+                path,
+                host,
+                pem_pair,
+                manifests,
+                proxy_header,
+                client_hello,
+                ocsp_response,
+                signing_request,
+                token,
+                spiffe_id,
+                root_bundle,
+            ];
             targets.iter().for_each(|target| target(&bytes));
         }
     }
