@@ -47,19 +47,31 @@ pub struct Directory {
 impl Directory {
     /// Reads everything once, without watching.
     pub fn read(self) -> Batch {
-        let mut tree = Tree::new(self.roots, &self.pem_namespace, None);
+        let mut tree = Tree::new(self.roots, &self.pem_namespace);
         tree.scan(Instant::now());
         tree.take_batch().unwrap_or_default()
     }
 
     /// Sends everything as one batch, then what changes, until the receiver is dropped.
     pub async fn run(self, batches: Sender<Batch>) {
+        let mut tree = Tree::new(self.roots, &self.pem_namespace);
+        tree = blocking(tree, |tree| tree.scan(Instant::now())).await;
+        if let Some(batch) = tree.take_batch()
+            && batches.send(batch).await.is_err()
+        {
+            return;
+        }
+        // Only now: each file that is opened under a watch is an event, and there may be thousands. What changed
+        // meanwhile shows at the second look, which reads nothing else.
         let inbox = Arc::new(Inbox::default());
         let watcher = Watcher::new(inbox.clone())
             .inspect_err(|error| tracing::warn!(%error, "folders cannot be watched, changes are seen late"))
             .ok();
-        let mut tree = Tree::new(self.roots, &self.pem_namespace, watcher);
-        tree = blocking(tree, |tree| tree.scan(Instant::now())).await;
+        tree = blocking(tree, |tree| {
+            tree.watch(watcher);
+            tree.scan(Instant::now());
+        })
+        .await;
         let mut rescan = Instant::now() + RESCAN;
         let mut pause = PAUSE.0;
         loop {

@@ -1,14 +1,16 @@
 //! Who defines what, where several may: the first in order counts, the others wait.
 
-use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 use std::sync::Arc;
 
-pub struct Claims<K, C>(HashMap<K, BTreeSet<Arc<C>>>);
+use ahash::AHashMap;
+
+/// The claimants of each key in order. Nearly always there is one, which is what a vector is small for.
+pub struct Claims<K, C>(AHashMap<K, Vec<Arc<C>>>);
 
 impl<K, C> Default for Claims<K, C> {
     fn default() -> Self {
-        Self(HashMap::new())
+        Self(AHashMap::new())
     }
 }
 
@@ -20,16 +22,18 @@ impl<K: Clone + Eq + Hash, C: Ord> Claims<K, C> {
 
     /// Adds a claim and returns the claimant that had counted until now.
     pub fn add(&mut self, key: &K, claimant: &Arc<C>) -> Option<Arc<C>> {
-        let claimants = self.0.entry(key.clone()).or_default();
+        let claimants = self.0.entry(key.clone()).or_insert_with(|| Vec::with_capacity(1));
         let before = claimants.first().cloned();
-        claimants.insert(claimant.clone());
+        if let Err(place) = claimants.binary_search(claimant) {
+            claimants.insert(place, claimant.clone());
+        }
         before
     }
 
     /// Withdraws a claim and returns the claimant that counts from now on.
     pub fn withdraw(&mut self, key: &K, claimant: &Arc<C>) -> Option<&Arc<C>> {
         let claimants = self.0.get_mut(key)?;
-        claimants.remove(claimant);
+        claimants.retain(|other| other != claimant);
         if claimants.is_empty() {
             self.0.remove(key);
         }

@@ -1,5 +1,5 @@
 //! The folders under the roots: which are watched, which units lie in them. Looks at names and never at what
-//! files hold. A folder is watched before it is listed, so that nothing falls in between.
+//! files hold. Once there is a watcher, a folder is watched before it is listed, so that nothing falls in between.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -36,8 +36,12 @@ pub struct Folders {
 }
 
 impl Folders {
-    pub fn new(watcher: Option<Watcher>) -> Self {
-        Self { watcher, ..Self::default() }
+    /// Has `watcher` watch all folders, those that come later too.
+    pub fn watch_all(&mut self, watcher: Option<Watcher>) {
+        self.watcher = watcher;
+        for folder in self.known.keys().cloned().collect::<Vec<_>>() {
+            self.watch(&folder);
+        }
     }
 
     pub fn contains(&self, path: &Path) -> bool {

@@ -2,8 +2,9 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use zeroize::Zeroizing;
 
@@ -13,28 +14,22 @@ use crate::diagnostics::Severity;
 /// The largest file that is read.
 pub const LARGEST: u64 = 8 << 20;
 
-/// What tells that a file is another than before without reading it.
+/// What tells that a file is another than before without reading it: a digest of its device, inode, size and times.
+/// The time of the last status change moves even when a file is written under an old modification time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stamp {
-    device: u64,
-    inode: u64,
-    size: u64,
-    modified: (i64, i64),
-    /// Also moves when a file is written without a new modification time.
-    changed: (i64, i64),
-}
+pub struct Stamp(u64);
 
 impl Stamp {
     fn of(metadata: &fs::Metadata) -> Self {
-        Self {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            size: metadata.size(),
-            modified: (metadata.mtime(), metadata.mtime_nsec()),
-            changed: (metadata.ctime(), metadata.ctime_nsec()),
-        }
+        let modified = (metadata.mtime(), metadata.mtime_nsec());
+        let changed = (metadata.ctime(), metadata.ctime_nsec());
+        let facts = (metadata.dev(), metadata.ino(), metadata.size(), modified, changed);
+        Self(DIGESTS.hash_one(facts))
     }
 }
+
+/// Digests are compared within one process only.
+static DIGESTS: LazyLock<ahash::RandomState> = LazyLock::new(ahash::RandomState::new);
 
 /// The stamps of a unit's files, `None` where one is missing.
 pub type Stamps = [Option<Stamp>; 2];
@@ -125,13 +120,13 @@ fn target(path: &Path) -> Option<PathBuf> {
 }
 
 fn read_file(path: &Path) -> Result<(Zeroizing<Vec<u8>>, Stamp), ReadError> {
-    // Looked at first: opening a pipe would wait for a writer.
-    let metadata = fs::metadata(path).map_err(ReadError::Io)?;
+    // Opening a pipe does not wait for a writer this way.
+    let nonblocking = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let file = File::options().read(true).custom_flags(nonblocking).open(path).map_err(ReadError::Io)?;
+    let metadata = file.metadata().map_err(ReadError::Io)?;
     if !metadata.is_file() {
         return Err(ReadError::NotAFile);
     }
-    let file = File::open(path).map_err(ReadError::Io)?;
-    let metadata = file.metadata().map_err(ReadError::Io)?;
     if metadata.len() > LARGEST {
         return Err(ReadError::TooLarge);
     }

@@ -5,11 +5,13 @@
 //! Invariant: `served` is what the receiver of the batches has, and a unit that is in trouble keeps what it
 //! last defined.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use ahash::{AHashMap, AHashSet};
 
 use super::claims::Claims;
 use super::content::{self, Content, file_error};
@@ -46,9 +48,9 @@ struct Loaded {
     stamps: Stamps,
     /// Digest of the files when they were last read without trouble.
     digest: Option<u64>,
-    objects: Vec<(ObjectId, u64)>,
-    unknown: Vec<Unknown>,
-    findings: Vec<Diagnostic>,
+    objects: Box<[(ObjectId, u64)]>,
+    unknown: Box<[Unknown]>,
+    findings: Box<[Diagnostic]>,
 }
 
 /// A unit that cannot be used as it is.
@@ -75,13 +77,13 @@ pub struct Tree {
     namespace: Arc<str>,
     hasher: ahash::RandomState,
     folders: Folders,
-    units: HashMap<Arc<Place>, Loaded>,
+    units: AHashMap<Arc<Place>, Loaded>,
     objects: Claims<ObjectId, Place>,
     unknown: Claims<Unknown, Place>,
-    served: HashMap<ObjectId, u64>,
-    troubles: HashMap<Arc<Place>, Trouble>,
+    served: AHashMap<ObjectId, u64>,
+    troubles: AHashMap<Arc<Place>, Trouble>,
     /// Units whose files are gone, since when.
-    gone: HashMap<Arc<Place>, Instant>,
+    gone: AHashMap<Arc<Place>, Instant>,
     /// Files that are being written, and until when that is waited for.
     writing: HashMap<PathBuf, Instant>,
     synced: bool,
@@ -98,14 +100,14 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Nothing is read yet. Without a watcher it is read once.
-    pub fn new(roots: Vec<PathBuf>, namespace: &str, watcher: Option<Watcher>) -> Self {
-        Self {
-            roots: distinct(roots),
-            namespace: namespace.into(),
-            folders: Folders::new(watcher),
-            ..Self::default()
-        }
+    /// Nothing is read yet, and nothing watched.
+    pub fn new(roots: Vec<PathBuf>, namespace: &str) -> Self {
+        Self { roots: distinct(roots), namespace: namespace.into(), ..Self::default() }
+    }
+
+    /// Has `watcher` watch all folders, those that come later too.
+    pub fn watch(&mut self, watcher: Option<Watcher>) {
+        self.folders.watch_all(watcher);
     }
 
     /// Looks at everything; reads what is new or looks different.
@@ -231,15 +233,18 @@ impl Tree {
 
     fn look(&mut self, place: &Arc<Place>, look: Look, now: Instant) {
         let unit = &place.unit;
-        let stamps = read::stamps(unit);
-        if stamps == [None, None] {
-            return self.missing(place, now);
+        if look == Look::IfChanged && unit.files().any(|file| self.writing.contains_key(file)) {
+            return;
         }
-        self.gone.remove(place);
-        if look == Look::IfChanged {
-            let being_written = unit.files().any(|file| self.writing.contains_key(file));
-            let unchanged = self.units.get(place).is_some_and(|known| known.stamps == stamps);
-            if being_written || unchanged {
+        // A manifest that is new is read without being looked at: there are thousands of them at the start.
+        let known = self.units.get(place).map(|known| known.stamps);
+        if known.is_some() || unit.key.is_some() {
+            let stamps = read::stamps(unit);
+            if stamps == [None, None] {
+                return self.missing(place, now);
+            }
+            self.gone.remove(place);
+            if look == Look::IfChanged && known == Some(stamps) {
                 return;
             }
         }
@@ -252,7 +257,7 @@ impl Tree {
             Err(error) => {
                 let severity = error.severity();
                 let finding = Diagnostic { severity, ..file_error(error.reason(), error.to_string()) };
-                return self.keep(place, stamps, vec![finding], now);
+                return self.keep(place, read::stamps(unit), vec![finding], now);
             }
         };
         let [first, second] = &contents;
@@ -282,10 +287,10 @@ impl Tree {
             return self.keep(place, stamps, content.findings, now);
         }
         let defined: Vec<_> = content.objects.iter().map(|defined| (defined.id(), defined.digest)).collect();
-        let kept: HashSet<_> = defined.iter().map(|(id, _)| id).collect();
+        let kept: AHashSet<_> = defined.iter().map(|(id, _)| id).collect();
         // Where a document could not be read, what is missing may be in it.
         let (mut objects, gone): (Vec<_>, Vec<_>) =
-            before.into_iter().filter(|(id, _)| !kept.contains(id)).partition(|_| content.broken);
+            before.into_vec().into_iter().filter(|(id, _)| !kept.contains(id)).partition(|_| content.broken);
         objects.extend(defined);
         for defined in content.objects {
             self.define(place, defined);
@@ -297,9 +302,9 @@ impl Tree {
         let loaded = Loaded {
             stamps,
             digest: (!content.broken).then_some(digest),
-            objects,
-            unknown: content.unknown,
-            findings: content.findings,
+            objects: objects.into(),
+            unknown: content.unknown.into(),
+            findings: content.findings.into(),
         };
         self.units.insert(place.clone(), loaded);
         self.dirty.insert(place.clone());
@@ -361,7 +366,7 @@ impl Tree {
         known.digest = None;
         // The halves of a pair are replaced one after the other: what lies between is not worth a word yet.
         if !(first && place.unit.key.is_some() && self.synced) {
-            known.findings = findings;
+            known.findings = findings.into();
             self.dirty.insert(place.clone());
         }
     }
@@ -414,7 +419,7 @@ impl Tree {
 
     fn findings_of(&self, place: &Arc<Place>) -> Vec<Diagnostic> {
         let Some(known) = self.units.get(place) else { return Vec::new() };
-        let mut findings = known.findings.clone();
+        let mut findings = known.findings.to_vec();
         for (id, _) in &known.objects {
             let Some(first) = self.objects.first(id).filter(|first| *first != place) else { continue };
             let message = format!("{} defines it too and comes first", first.unit.path.display());

@@ -1,15 +1,52 @@
 //! Which files of a folder make objects: a manifest by itself, or a certificate and its key together.
 
+use std::cmp::Ordering;
 use std::ffi::OsStr;
+use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 
 /// The files that are read together, named by the one that sorts and reports for them.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug)]
 pub struct Unit {
     /// The manifest, or the certificate of a pair.
     pub path: PathBuf,
     /// The private key of a pair.
     pub key: Option<PathBuf>,
+}
+
+/// By the bytes of its paths, which is what they are made of here; comparing and hashing them component by
+/// component would take a good part of a start with thousands of files.
+impl Unit {
+    fn bytes(&self) -> (&[u8], Option<&[u8]>) {
+        let key = self.key.as_ref().map(|key| key.as_os_str().as_encoded_bytes());
+        (self.path.as_os_str().as_encoded_bytes(), key)
+    }
+}
+
+impl PartialEq for Unit {
+    fn eq(&self, other: &Self) -> bool {
+        self.bytes() == other.bytes()
+    }
+}
+
+impl Eq for Unit {}
+
+impl PartialOrd for Unit {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Unit {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.bytes().cmp(&other.bytes())
+    }
+}
+
+impl Hash for Unit {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.bytes().hash(state);
+    }
 }
 
 impl Unit {
