@@ -79,6 +79,11 @@ pub fn policy(metadata: &Metadata, settings: &Settings) -> RoutePolicy {
     draft.finish()
 }
 
+/// The policy of an Ingress without annotations.
+pub fn plain_policy(settings: &Settings) -> RoutePolicy {
+    PolicyDraft::new(settings).finish()
+}
+
 /// The annotations that should keep somebody out and cannot, for whose sake the routes of this Ingress are not
 /// to be served.
 pub fn unsupported_protections(

@@ -23,16 +23,23 @@ pub(super) struct Hosts<'a> {
     store: &'a Store,
     classes: &'a Classes<'a>,
     settings: &'a Settings,
+    /// What most Ingresses have.
+    plain: SharedPolicy,
     prepared: HashMap<ObjectName, Prepared>,
+}
+
+/// A policy, and what becomes of it for paths that are never redirected to HTTPS.
+#[derive(Clone)]
+struct SharedPolicy {
+    redirected: Arc<RoutePolicy>,
+    unredirected: Arc<RoutePolicy>,
 }
 
 /// What all hosts of one Ingress have in common.
 struct Prepared {
-    /// Indices of the rules for each host.
-    rules: HashMap<HostPattern, Vec<usize>>,
-    policy: Arc<RoutePolicy>,
-    /// For paths that are never redirected to HTTPS.
-    unredirected: Arc<RoutePolicy>,
+    /// Each host with the index of a rule for it, in order.
+    rules: Vec<(HostPattern, usize)>,
+    policy: SharedPolicy,
     /// The annotation for whose sake no route of this Ingress is served.
     refusal: Option<&'static str>,
     /// The same for every route of its hosts.
@@ -49,7 +56,8 @@ type Claims<'a> = HashMap<(PathMatch, Box<str>), Claim<'a>>;
 
 impl<'a> Hosts<'a> {
     pub fn new(store: &'a Store, classes: &'a Classes<'a>, settings: &'a Settings) -> Self {
-        Self { store, classes, settings, prepared: HashMap::new() }
+        let plain = SharedPolicy::new(annotations::plain_policy(settings));
+        Self { store, classes, settings, plain, prepared: HashMap::new() }
     }
 
     /// The host as it is now, `None` where nobody has rules for it, and what there is to say.
@@ -65,7 +73,7 @@ impl<'a> Hosts<'a> {
         let mut conflicts = Vec::new();
         let mut claims = Claims::new();
         for ingress in &ingresses {
-            let rules = self.prepare(ingress).rules.get(pattern).map_or(&[][..], Vec::as_slice);
+            let rules = self.prepare(ingress).rules_of(pattern);
             claim_paths(ingress, rules, pattern, &mut claims, &mut conflicts);
         }
         for ingress in &ingresses {
@@ -119,46 +127,62 @@ impl<'a> Hosts<'a> {
         let unredirected = &self.settings.no_tls_redirect_locations;
         let is_unredirected =
             unredirected.iter().any(|location| !location.is_empty() && path.starts_with(location.as_str()));
-        let prepared = self.prepare(ingress);
-        if is_unredirected { prepared.unredirected.clone() } else { prepared.policy.clone() }
+        let policy = &self.prepare(ingress).policy;
+        if is_unredirected { policy.unredirected.clone() } else { policy.redirected.clone() }
     }
 
     fn prepare(&mut self, ingress: &Ingress) -> &Prepared {
         let name = &ingress.metadata.name;
-        self.prepared.entry(name.clone()).or_insert_with(|| Prepared::new(ingress, self.settings))
+        self.prepared
+            .entry(name.clone())
+            .or_insert_with(|| Prepared::new(ingress, self.settings, &self.plain))
+    }
+}
+
+impl SharedPolicy {
+    fn new(policy: RoutePolicy) -> Self {
+        let unredirected = RoutePolicy { redirect: HttpsRedirect::Never, ..policy.clone() };
+        Self { redirected: Arc::new(policy), unredirected: Arc::new(unredirected) }
     }
 }
 
 impl Prepared {
-    fn new(ingress: &Ingress, settings: &Settings) -> Self {
-        let mut rules: HashMap<_, Vec<usize>> = HashMap::new();
-        for (index, rule) in ingress.rules.iter().enumerate() {
-            if let Ok(pattern) = HostPattern::parse(rule.host.as_deref().unwrap_or("")) {
-                rules.entry(pattern).or_default().push(index);
-            }
-        }
+    fn new(ingress: &Ingress, settings: &Settings, plain: &SharedPolicy) -> Self {
+        let pattern = |host: &Option<String>| HostPattern::parse(host.as_deref().unwrap_or("")).ok();
+        let mut rules = Vec::with_capacity(ingress.rules.len());
+        rules.extend(ingress.rules.iter().zip(0..).filter_map(|(rule, at)| Some((pattern(&rule.host)?, at))));
+        rules.sort();
         let policy = annotations::policy(&ingress.metadata, settings);
-        let unredirected = RoutePolicy { redirect: HttpsRedirect::Never, ..policy.clone() };
+        let policy = match policy == *plain.redirected {
+            true => plain.clone(),
+            false => SharedPolicy::new(policy),
+        };
         let protections = || annotations::unsupported_protections(&ingress.metadata, settings);
         Self {
             rules,
-            policy: Arc::new(policy),
-            unredirected: Arc::new(unredirected),
+            policy,
             refusal: protections().next(),
             host_refusal: protections().find(|annotation| annotations::protects_host(annotation)),
         }
+    }
+
+    /// Indices of the rules for a host.
+    fn rules_of(&self, pattern: &HostPattern) -> impl Iterator<Item = usize> {
+        let first = self.rules.partition_point(|(other, _)| other < pattern);
+        let rules = self.rules.iter().skip(first).take_while(move |(other, _)| other == pattern);
+        rules.map(|(_, index)| *index)
     }
 }
 
 /// Takes the paths of an Ingress that no older one has taken.
 fn claim_paths<'a>(
     ingress: &'a Arc<Ingress>,
-    rules: &[usize],
+    rules: impl Iterator<Item = usize>,
     pattern: &HostPattern,
     claims: &mut Claims<'a>,
     conflicts: &mut Vec<Diagnostic>,
 ) {
-    for (rule_index, rule) in rules.iter().filter_map(|&index| Some((index, ingress.rules.get(index)?))) {
+    for (rule_index, rule) in rules.filter_map(|index| Some((index, ingress.rules.get(index)?))) {
         for (index, path) in rule.paths.iter().enumerate() {
             let written = if path.path.is_empty() { "/" } else { &path.path };
             let Ok(canonical) = canonical_path(written) else { continue };

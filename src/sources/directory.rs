@@ -52,10 +52,17 @@ impl Directory {
         tree.take_batch().unwrap_or_default()
     }
 
-    /// Sends everything as one batch, then what changes, until the receiver is dropped.
+    /// Sends everything, in pieces of which the last says so, then what changes, until the receiver is dropped.
     pub async fn run(self, batches: Sender<Batch>) {
         let mut tree = Tree::new(self.roots, &self.pem_namespace);
-        tree = blocking(tree, |tree| tree.scan(Instant::now())).await;
+        let outlet = batches.clone();
+        tree = blocking(tree, move |tree| {
+            tree.scan_in_pieces(Instant::now(), |tree| {
+                // Fails where nobody listens any more, which shows below.
+                tree.take_batch().map(|batch| outlet.blocking_send(batch));
+            });
+        })
+        .await;
         if let Some(batch) = tree.take_batch()
             && batches.send(batch).await.is_err()
         {

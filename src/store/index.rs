@@ -1,10 +1,17 @@
 //! From a key to the names of the objects that have it, both sides in order.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::objects::ObjectName;
 
-pub(super) struct Index<K>(BTreeMap<K, BTreeSet<ObjectName>>);
+pub(super) struct Index<K>(BTreeMap<K, Names>);
+
+/// Nearly every host has one Ingress and every Secret one host: a set of one would take ten times the room.
+enum Names {
+    One(ObjectName),
+    Several(BTreeSet<ObjectName>),
+}
 
 impl<K> Default for Index<K> {
     fn default() -> Self {
@@ -14,20 +21,25 @@ impl<K> Default for Index<K> {
 
 impl<K: Ord> Index<K> {
     pub fn insert(&mut self, key: K, name: ObjectName) {
-        self.0.entry(key).or_default().insert(name);
+        match self.0.entry(key) {
+            Entry::Vacant(entry) => _ = entry.insert(Names::One(name)),
+            Entry::Occupied(mut entry) => entry.get_mut().insert(name),
+        }
     }
 
     pub fn remove(&mut self, key: &K, name: &ObjectName) {
-        if let Some(names) = self.0.get_mut(key) {
-            names.remove(name);
-            if names.is_empty() {
-                self.0.remove(key);
-            }
+        if self.0.get_mut(key).is_some_and(|names| names.remove(name)) {
+            self.0.remove(key);
         }
     }
 
     pub fn get(&self, key: &K) -> impl Iterator<Item = &ObjectName> {
-        self.0.get(key).into_iter().flatten()
+        let (one, several) = match self.0.get(key) {
+            None => (None, None),
+            Some(Names::One(name)) => (Some(name), None),
+            Some(Names::Several(names)) => (None, Some(names)),
+        };
+        one.into_iter().chain(several.into_iter().flatten())
     }
 
     pub fn contains(&self, key: &K) -> bool {
@@ -41,5 +53,50 @@ impl<K: Ord> Index<K> {
     /// Keys from `first` on.
     pub fn range(&self, first: K) -> impl Iterator<Item = &K> {
         self.0.range(first..).map(|(key, _)| key)
+    }
+}
+
+impl Names {
+    fn insert(&mut self, name: ObjectName) {
+        match self {
+            Self::One(one) if *one == name => {}
+            Self::One(one) => *self = Self::Several([one.clone(), name].into()),
+            Self::Several(names) => _ = names.insert(name),
+        }
+    }
+
+    /// Whether none is left.
+    fn remove(&mut self, name: &ObjectName) -> bool {
+        match self {
+            Self::One(one) => one == name,
+            Self::Several(names) => {
+                names.remove(name);
+                names.is_empty()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_come_and_go_in_any_number() {
+        let name = |name: &str| ObjectName::new("a", name);
+        let mut index = Index::default();
+        let names = |index: &Index<u8>| index.get(&1).map(|name| name.name.to_string()).collect::<Vec<_>>();
+        for (added, all) in [("b", &["b"][..]), ("b", &["b"]), ("a", &["a", "b"]), ("c", &["a", "b", "c"])] {
+            index.insert(1, name(added));
+            assert_eq!(names(&index), all);
+        }
+        for (removed, left) in [("b", &["a", "c"][..]), ("x", &["a", "c"]), ("a", &["c"]), ("c", &[])] {
+            index.remove(&1, &name(removed));
+            assert_eq!(names(&index), left);
+        }
+        assert!(!index.contains(&1));
+        index.insert(1, name("a"));
+        index.remove(&1, &name("b"));
+        assert_eq!(names(&index), ["a"]);
     }
 }

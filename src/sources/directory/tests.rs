@@ -43,7 +43,7 @@ impl Show {
             origins: Origins::default(),
             log: Vec::new(),
         };
-        assert!(show.next().await, "the first batch says that everything was listed");
+        while !show.next().await {}
         show
     }
 

@@ -29,6 +29,8 @@ use crate::store::objects::{Kind, ObjectName, Unknown, quoted};
 const RETRIES: [Duration; 3] = [Duration::from_millis(200), Duration::from_secs(1), Duration::from_secs(5)];
 /// Editors delete and create again; that is one change.
 const SETTLE: Duration = Duration::from_millis(100);
+/// Files that are read before what they hold is handed on.
+const PIECE: usize = 500;
 /// The longest that a file is left alone because its writer has it open.
 const WRITING: Duration = Duration::from_secs(2);
 
@@ -112,21 +114,29 @@ impl Tree {
 
     /// Looks at everything; reads what is new or looks different.
     pub fn scan(&mut self, now: Instant) {
+        self.scan_in_pieces(now, |_| {});
+    }
+
+    /// As [`scan`](Self::scan), calling `piece` after every so many files: what was found until then may be taken.
+    pub fn scan_in_pieces(&mut self, now: Instant, mut piece: impl FnMut(&mut Self)) {
         for root in 0..self.roots.len() {
             let Some(top) = self.roots.get(root).cloned() else { continue };
             match top.is_file() {
                 true => self.scan_file(root, &top, now),
                 false => {
                     let places = self.folders.scan(root, &top, &top, false);
-                    self.look_at(places, Look::IfChanged, now);
+                    for places in places.chunks(PIECE) {
+                        self.look_at(places, Look::IfChanged, now);
+                        piece(self);
+                    }
                 }
             }
         }
         // What lies nowhere any more, such as a root that was a file.
         let folders = &self.folders;
         let outside = |place: &&Arc<Place>| !place.unit.path.parent().is_some_and(|it| folders.contains(it));
-        let outside = self.units.keys().filter(outside).cloned().collect();
-        self.look_at(outside, Look::IfChanged, now);
+        let outside: Vec<_> = self.units.keys().filter(outside).cloned().collect();
+        self.look_at(&outside, Look::IfChanged, now);
         self.synced = true;
     }
 
@@ -134,7 +144,7 @@ impl Tree {
         match Unit::of(path) {
             Some(unit) => {
                 self.folders.solved(path);
-                self.look_at(vec![Arc::new(Place { root, unit })], Look::IfChanged, now);
+                self.look_at(&[Arc::new(Place { root, unit })], Look::IfChanged, now);
             }
             None => {
                 let message = "the name is not that of a manifest (.yaml, .yml, .json) or a PEM pair";
@@ -151,7 +161,7 @@ impl Tree {
             // A mounted volume was swapped: everything in it leads elsewhere now.
             if let Some(folder) = path.parent() {
                 let places = self.folders.scan(root, &top, folder, true);
-                self.look_at(places, Look::IfChanged, now);
+                self.look_at(&places, Look::IfChanged, now);
             }
             return;
         }
@@ -160,14 +170,14 @@ impl Tree {
         }
         if path.is_dir() {
             let places = self.folders.scan(root, &top, path, true);
-            return self.look_at(places, Look::IfChanged, now);
+            return self.look_at(&places, Look::IfChanged, now);
         }
         if self.folders.contains(path) {
             let places = self.folders.drop(path);
-            self.look_at(places, Look::IfChanged, now);
+            self.look_at(&places, Look::IfChanged, now);
         }
         if let Some(unit) = Unit::of(path) {
-            self.look_at(vec![Arc::new(Place { root, unit })], Look::Touched, now);
+            self.look_at(&[Arc::new(Place { root, unit })], Look::Touched, now);
         }
     }
 
@@ -198,8 +208,9 @@ impl Tree {
         }
         let troubles = self.troubles.iter().filter(|(_, it)| it.due.is_some_and(|due| due <= now));
         let gone = self.gone.iter().filter(|(_, since)| **since + SETTLE <= now);
-        let due = troubles.map(|(place, _)| place).chain(gone.map(|(place, _)| place)).cloned().collect();
-        self.look_at(due, Look::Touched, now);
+        let due: Vec<_> =
+            troubles.map(|(place, _)| place).chain(gone.map(|(place, _)| place)).cloned().collect();
+        self.look_at(&due, Look::Touched, now);
     }
 
     /// What changed since the last call; `None` where nothing did.
@@ -221,9 +232,9 @@ impl Tree {
         Some((at, top.clone()))
     }
 
-    fn look_at(&mut self, places: Vec<Arc<Place>>, look: Look, now: Instant) {
+    fn look_at(&mut self, places: &[Arc<Place>], look: Look, now: Instant) {
         for place in places {
-            self.look(&place, look, now);
+            self.look(place, look, now);
         }
         // Objects that lost who defined them, as long as taking them up brings up more.
         while let Some(place) = self.again.pop() {
@@ -306,8 +317,11 @@ impl Tree {
             unknown: content.unknown.into(),
             findings: content.findings.into(),
         };
+        let said = self.reported.contains_key(&place.unit.path);
+        if said || !loaded.findings.is_empty() || !loaded.unknown.is_empty() {
+            self.dirty.insert(place.clone());
+        }
         self.units.insert(place.clone(), loaded);
-        self.dirty.insert(place.clone());
         match content.broken {
             true => _ = self.retry(place, now),
             false => _ = self.troubles.remove(place),
@@ -318,6 +332,7 @@ impl Tree {
         let id = defined.id();
         let before = self.objects.add(&id, place);
         if self.objects.first(&id) != Some(place) {
+            self.dirty.insert(place.clone());
             return;
         }
         // Now it is the other's that is a duplicate.

@@ -57,7 +57,7 @@ impl<'a> Field<'a> {
     }
 
     /// The items of a list; none where it is something else.
-    pub fn items(&'a self, findings: &mut Findings) -> impl Iterator<Item = Field<'a>> + use<'a> {
+    pub fn items(&'a self, findings: &mut Findings) -> impl ExactSizeIterator<Item = Field<'a>> + use<'a> {
         let items = match self.node {
             Node::List(items) => items.as_slice(),
             _ => {
@@ -66,6 +66,21 @@ impl<'a> Field<'a> {
             }
         };
         items.iter().enumerate().map(|(at, node)| Field { node, step: Step::Item(at), parent: Some(self) })
+    }
+
+    /// What `decode` makes of the items of a list, less those it makes nothing of.
+    pub fn list<T>(
+        &'a self,
+        findings: &mut Findings,
+        decode: impl Fn(&Field<'a>, &mut Findings) -> Option<T>,
+    ) -> Vec<T> {
+        let items = self.items(findings);
+        // Room for no more than there is: most lists have one item, and there are thousands of them.
+        let mut decoded = Vec::with_capacity(items.len());
+        for item in items {
+            decoded.extend(decode(&item, findings));
+        }
+        decoded
     }
 
     pub fn text(&self, findings: &mut Findings) -> Option<&'a str> {

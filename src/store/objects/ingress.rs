@@ -73,14 +73,10 @@ impl Ingress {
         ingress.default_backend =
             spec.get("defaultBackend").and_then(|field| Backend::decode(&field, findings));
         if let Some(list) = spec.get("tls") {
-            for item in list.items(findings) {
-                ingress.tls.extend(IngressTls::decode(&item, findings));
-            }
+            ingress.tls = list.list(findings, IngressTls::decode);
         }
         if let Some(list) = spec.get("rules") {
-            for item in list.items(findings) {
-                ingress.rules.extend(IngressRule::decode(&item, findings));
-            }
+            ingress.rules = list.list(findings, IngressRule::decode);
             // All rules dropped is not the same as none given, which would claim every host.
             if ingress.rules.is_empty() && list.items(findings).next().is_some() {
                 findings.error(&list, "NoUsableRule", "no rule can be used: the Ingress is ignored");
@@ -99,11 +95,8 @@ impl IngressTls {
         item.only(&["hosts", "secretName"], findings);
         let mut tls = Self { hosts: Vec::new(), secret: None };
         if let Some(list) = item.get("hosts") {
-            for field in list.items(findings) {
-                if let Some(host) = decode_host(&field, findings) {
-                    tls.hosts.push(host.to_owned());
-                }
-            }
+            tls.hosts =
+                list.list(findings, |field, findings| decode_host(field, findings).map(str::to_owned));
         }
         if let Some(field) = item.get("secretName")
             && let Some(name) = field.text(findings)
@@ -138,9 +131,7 @@ impl IngressRule {
         if let Some(http) = item.get("http") {
             http.only(&["paths"], findings);
             if let Some(list) = http.get("paths") {
-                for item in list.items(findings) {
-                    paths.extend(IngressPath::decode(&item, findings));
-                }
+                paths = list.list(findings, IngressPath::decode);
             }
         }
         Some(Self { host, paths })
