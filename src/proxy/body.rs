@@ -1,22 +1,20 @@
 //! The one body type of the data plane, for requests and responses alike.
 //!
-//! `size_hint` and `is_end_stream` are exact wherever the length is known, so that hyper writes a Content-Length
-//! or ends an HTTP/2 stream with the last data. Data is handed on as it was read, never copied.
+//! `size_hint` and `is_end_stream` are exact wherever the length is known, so that a Content-Length is written
+//! and an HTTP/2 stream ends with its last data. Data is handed on as it was read, never copied.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
-use hyper::body::Incoming;
 
-use super::deadlines::{Deadline, Deadlines};
 use super::http1::{RequestBody, RequestBodyError};
+use super::http2;
 use super::record::Record;
 use super::upstream::error::UpstreamError;
 use super::upstream::http1::{self, Upgraded};
-use super::upstream::http2;
+use super::upstream::http2::ResponseBody;
 
 /// A request or response body.
 #[derive(Default)]
@@ -27,22 +25,15 @@ pub enum Body {
     /// From a client over HTTP/1.
     Request(RequestBody),
     /// From a client over HTTP/2.
-    Incoming(Box<Streamed>),
+    Incoming(Box<http2::RequestBody>),
     /// The rest of a response of an HTTP/1.1 backend.
     Upstream(http1::ResponseBody),
     /// A response of an HTTP/2 backend.
-    Http2(Box<http2::ResponseBody>),
+    Http2(Box<ResponseBody>),
     /// In place of the body of a 101: the connection to the backend. Whoever sends the 101 on takes it out.
     Upgraded(Box<Upgraded>),
     Limited(Box<Limited>),
     Recorded(Box<Recorded>),
-}
-
-/// The body of a request that came over HTTP/2, which breaks off when nothing of it comes for too long.
-pub struct Streamed {
-    body: Incoming,
-    pause: Deadline,
-    longest_pause: Duration,
 }
 
 /// A body that breaks off when it turns out to be larger than allowed.
@@ -61,7 +52,7 @@ pub struct Recorded {
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
     #[error("client: {0}")]
-    Client(#[source] hyper::Error),
+    Client(#[source] h2::Error),
     #[error("client: {0}")]
     Request(#[from] RequestBodyError),
     #[error("the body is larger than allowed")]
@@ -133,28 +124,6 @@ impl Body {
     }
 }
 
-impl Streamed {
-    /// A request without a body becomes `Empty`, which can be sent again.
-    pub fn wrap(body: Incoming, deadlines: &Deadlines, longest_pause: Duration) -> Body {
-        if http_body::Body::is_end_stream(&body) {
-            return Body::Empty;
-        }
-        Body::Incoming(Box::new(Self { body, pause: deadlines.deadline(longest_pause), longest_pause }))
-    }
-
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        if let Poll::Ready(frame) = http_body::Body::poll_frame(Pin::new(&mut self.body), cx) {
-            // An empty frame is no progress.
-            if !matches!(&frame, Some(Ok(frame)) if frame.data_ref().is_some_and(Bytes::is_empty)) {
-                self.pause.reset(self.longest_pause);
-            }
-            return Poll::Ready(frame.map(|frame| frame.map_err(BodyError::Client)));
-        }
-        ready!(self.pause.poll_passed(cx));
-        Poll::Ready(Some(Err(RequestBodyError::TimedOut.into())))
-    }
-}
-
 impl From<Bytes> for Body {
     fn from(data: Bytes) -> Self {
         if data.is_empty() { Self::Empty } else { Self::Full(data) }
@@ -190,7 +159,7 @@ impl http_body::Body for Body {
             Self::Empty | Self::Upgraded(_) => true,
             Self::Full(data) => data.is_empty(),
             Self::Request(body) => body.is_end_stream(),
-            Self::Incoming(streamed) => streamed.body.is_end_stream(),
+            Self::Incoming(body) => body.is_end_stream(),
             Self::Limited(limited) => limited.body.is_end_stream(),
             Self::Recorded(recorded) => recorded.body.is_end_stream(),
             Self::Upstream(body) => body.is_end_stream(),
@@ -203,7 +172,7 @@ impl http_body::Body for Body {
             Self::Empty | Self::Upgraded(_) => SizeHint::with_exact(0),
             Self::Full(data) => SizeHint::with_exact(data.len() as u64),
             Self::Request(body) => body.size_hint(),
-            Self::Incoming(streamed) => streamed.body.size_hint(),
+            Self::Incoming(body) => body.size_hint(),
             Self::Limited(body) => body.body.size_hint(),
             Self::Recorded(body) => body.body.size_hint(),
             Self::Upstream(body) => body.size_hint(),

@@ -1,21 +1,22 @@
-//! HTTP/2 with a client, on hyper: each stream is a task of the connection's worker. Limits that hyper leaves
-//! open are set explicitly; an idle connection is sent away, a stream whose client takes nothing is dropped.
+//! HTTP/2 with a client, on the h2 crate: a connection is driven by one task, each of its streams by another, all on
+//! the connection's worker. Limits that the crate leaves open are set explicitly; an idle connection is sent away, a
+//! stream whose client takes nothing is dropped.
 
-use std::cell::{Cell, RefCell};
-use std::convert::Infallible;
+mod request;
+mod stream;
+
+use std::cell::Cell;
 use std::future::poll_fn;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use hyper::body::Incoming;
-use hyper::server::conn::http2;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
-use pin_project_lite::pin_project;
+use bytes::Bytes;
+use h2::server::{Builder, Connection};
 
-use super::body::Streamed;
+pub use request::RequestBody;
+
 use super::cork::Cork;
 use super::deadlines::{Deadline, Deadlines};
 use super::http1::Service;
@@ -26,7 +27,7 @@ use crate::net::stream::Stream;
 /// so that one slow upload cannot hold up the others.
 const STREAM_WINDOW: u32 = 256 * 1024;
 const CONNECTION_WINDOW: u32 = 1024 * 1024;
-/// Response data that hyper takes over ahead of a client's flow control, for each stream.
+/// Response data that h2 takes over ahead of a client's flow control, for each stream.
 const SEND_BUFFER: usize = 64 * 1024;
 /// Streams that the client resets before they were looked at (CVE-2023-44487), and that we reset because of
 /// what the client did (CVE-2025-8671), before the connection ends.
@@ -48,39 +49,12 @@ pub async fn serve<S: Service + 'static>(
     deadlines: &Deadlines,
     mut drain: DrainWatch,
 ) {
-    let activity = Rc::new(Activity::default());
-    let cork = Cork::new(stream, deadlines);
-    let executor = StreamExecutor { activity: activity.clone(), deadlines: deadlines.clone() };
     let timing = service.limits();
-    let call = service_fn({
-        let (activity, service, deadlines) = (activity.clone(), service.clone(), deadlines.clone());
-        move |request: http::Request<Incoming>| {
-            let state = activity.begin(timing.body_timeout);
-            let service = service.clone();
-            let request = request.map(|body| Streamed::wrap(body, &deadlines, timing.body_timeout));
-            // Boxed: hyper and the runtime move a stream's future several times before it runs, and this one
-            // is kilobytes.
-            Box::pin(async move {
-                let response = service.call(request).await;
-                state.sending.set(true);
-                Ok::<_, Infallible>(response)
-            })
-        }
-    });
-    let mut connection = pin!(
-        http2::Builder::new(executor)
-            .max_concurrent_streams(limits.streams)
-            .initial_stream_window_size(STREAM_WINDOW)
-            .initial_connection_window_size(CONNECTION_WINDOW)
-            .max_header_list_size(limits.header_bytes)
-            .max_send_buf_size(SEND_BUFFER)
-            .max_pending_accept_reset_streams(PENDING_RESETS)
-            .max_local_error_reset_streams(LOCAL_RESETS)
-            .serve_connection(TokioIo::new(cork.clone()), call)
-    );
-
+    let cork = Cork::new(stream, deadlines);
     // A client that never asks anything gets no more time than one that sends a head slowly.
     let mut idle = deadlines.deadline(timing.header_timeout);
+    let Some(mut connection) = begin(&cork, limits, &mut idle).await else { return };
+    let activity = Rc::new(Activity::default());
     let mut ending = false;
     poll_fn(|cx| {
         if !ending
@@ -88,13 +62,25 @@ pub async fn serve<S: Service + 'static>(
         {
             ending = true;
             idle.reset(timing.keep_alive.max(Duration::from_secs(1)));
-            connection.as_mut().graceful_shutdown();
+            connection.graceful_shutdown();
         }
-        let done = connection.as_mut().poll(cx);
+        let mut done = false;
+        while let Poll::Ready(next) = connection.poll_accept(cx) {
+            match next {
+                Some(Ok((request, respond))) => {
+                    let open = OpenStream::enter(&activity, &service);
+                    tokio::task::spawn_local(stream::serve(open, request, respond, deadlines.clone()));
+                }
+                Some(Err(_)) | None => {
+                    done = true;
+                    break;
+                }
+            }
+        }
         // When the connection is done this sends its last frames; it cannot be waited for any longer then.
         match cork.poll_drain(cx) {
             Poll::Ready(Err(_)) => return Poll::Ready(()),
-            drained if done.is_ready() => return drained.map(|_| ()),
+            drained if done => return drained.map(|_| ()),
             _ => {}
         }
         // Told to go and with nothing under way, a client that stays silent is left.
@@ -104,6 +90,29 @@ pub async fn serve<S: Service + 'static>(
         Poll::Pending
     })
     .await;
+}
+
+/// Exchanges the prefaces; `None` where that comes to nothing in time.
+async fn begin(cork: &Cork, limits: Limits, patience: &mut Deadline) -> Option<Connection<Cork, Bytes>> {
+    let handshake = Builder::new()
+        .max_concurrent_streams(limits.streams)
+        .initial_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_header_list_size(limits.header_bytes)
+        .max_send_buffer_size(SEND_BUFFER)
+        .max_pending_accept_reset_streams(PENDING_RESETS)
+        .max_local_error_reset_streams(Some(LOCAL_RESETS))
+        .handshake(cork.clone());
+    let mut handshake = pin!(handshake);
+    poll_fn(|cx| {
+        let done = handshake.as_mut().poll(cx);
+        let broken = matches!(cork.poll_drain(cx), Poll::Ready(Err(_)));
+        if broken || patience.poll_passed(cx).is_ready() {
+            return Poll::Ready(None);
+        }
+        done.map(Result::ok)
+    })
+    .await
 }
 
 /// Whether the connection has had nothing to do for `keep_alive`.
@@ -125,76 +134,27 @@ struct Activity {
     open: Cell<usize>,
     /// Something began since the last look.
     busy: Cell<bool>,
-    /// The stream that was just begun, on its way from the service to the executor.
-    begun: RefCell<Option<Rc<StreamState>>>,
 }
 
-impl Activity {
-    /// hyper calls the service and then hands the stream's future to the executor, with nothing in between.
-    fn begin(&self, longest_pause: Duration) -> Rc<StreamState> {
-        let state = Rc::new(StreamState { sending: Cell::new(false), longest_pause });
-        *self.begun.borrow_mut() = Some(state.clone());
-        self.busy.set(true);
-        state
-    }
-}
-
-struct StreamState {
-    /// The response is on its way: from here on it is the client that keeps the stream waiting.
-    sending: Cell<bool>,
-    longest_pause: Duration,
-}
-
-/// Runs streams on this worker.
-#[derive(Clone)]
-struct StreamExecutor {
+/// A stream that is being served, and by whom.
+struct OpenStream<S: Service> {
     activity: Rc<Activity>,
-    deadlines: Deadlines,
+    service: Rc<S>,
 }
 
-impl<F: Future<Output = ()> + 'static> hyper::rt::Executor<F> for StreamExecutor {
-    fn execute(&self, future: F) {
-        let state = self.activity.begun.borrow_mut().take();
-        self.activity.open.set(self.activity.open.get() + 1);
-        let open = OpenStream(self.activity.clone());
-        let stall = self.deadlines.deadline(Duration::MAX);
-        tokio::task::spawn_local(StreamTask { future, state, stall, _open: open });
+impl<S: Service> OpenStream<S> {
+    fn enter(activity: &Rc<Activity>, service: &Rc<S>) -> Self {
+        activity.open.set(activity.open.get() + 1);
+        activity.busy.set(true);
+        Self { activity: activity.clone(), service: service.clone() }
     }
 }
 
-struct OpenStream(Rc<Activity>);
-
-impl Drop for OpenStream {
+impl<S: Service> Drop for OpenStream<S> {
     fn drop(&mut self) {
-        self.0.open.set(self.0.open.get().saturating_sub(1));
-    }
-}
-
-pin_project! {
-    /// One stream; dropping it resets the stream.
-    struct StreamTask<F> {
-        #[pin]
-        future: F,
-        state: Option<Rc<StreamState>>,
-        stall: Deadline,
-        _open: OpenStream,
-    }
-}
-
-impl<F: Future<Output = ()>> Future for StreamTask<F> {
-    type Output = ();
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let this = self.project();
-        let sending = |state: &&mut Option<Rc<StreamState>>| state.as_ref().is_some_and(|s| s.sending.get());
-        let stalled = sending(&this.state) && this.stall.poll_passed(cx).is_ready();
-        if this.future.poll(cx).is_ready() || stalled {
-            return Poll::Ready(());
+        self.activity.open.set(self.activity.open.get().saturating_sub(1));
+        if std::thread::panicking() {
+            self.service.panicked();
         }
-        if let Some(state) = this.state.as_ref().filter(|state| state.sending.get()) {
-            this.stall.reset(state.longest_pause);
-            return this.stall.poll_passed(cx);
-        }
-        Poll::Pending
     }
 }

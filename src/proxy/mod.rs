@@ -7,6 +7,7 @@ mod answers;
 pub mod body;
 mod client_cert_header;
 mod cork;
+mod date;
 pub mod deadlines;
 mod floods;
 pub mod guards;

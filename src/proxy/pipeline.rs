@@ -341,6 +341,10 @@ impl Service for Client {
         self.worker.derived().http1
     }
 
+    fn panicked(&self) {
+        self.worker.stats.panics.add_one();
+    }
+
     async fn upgraded(&self, client: Stream, read_ahead: bytes::BytesMut, mut backend: Upgraded) {
         let guard = backend.guard.take();
         let (backend, first) = backend.into_parts();

@@ -1,5 +1,7 @@
 //! HTTP/2 with clients, through the real binary: what passes, what is refused, and floods that end.
 
+use std::io::Write as _;
+
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request};
 use portcullis::testing::backend::{After, Backend};
@@ -352,6 +354,33 @@ fn floods() {
     }
     client.get(1, "a.example", "/");
     assert_eq!(client.outcome(1), Outcome::Status(200));
+}
+
+#[tokio::test]
+async fn an_upload_goes_on_while_its_client_takes_nothing_of_the_response() {
+    // The response is larger than all socket buffers on the way, the upload than the window of a stream.
+    const RESPONSE: usize = 32 * 1024 * 1024;
+    const UPLOAD: usize = 4 * 1024 * 1024;
+    let (done, mut taken) = tokio::sync::mpsc::unbounded_channel();
+    let backend = Backend::on_head(move |request, wire| {
+        let mut out = wire.tcp().try_clone().unwrap();
+        let response = std::thread::spawn(move || {
+            let _ = write!(out, "HTTP/1.1 200 OK\r\nContent-Length: {RESPONSE}\r\n\r\n");
+            let _ = out.write_all(&vec![b'x'; RESPONSE]);
+        });
+        request.read_body(wire);
+        let _ = done.send(request.body.len());
+        response.join().unwrap();
+        After::Close
+    });
+    let gateway = Gateway::in_front_of(backend.address(), &[("proxy-body-size", "0")], &[]);
+    let mut client = gateway.http2("a.example").await;
+    let (response, mut upload) = client.begin(post("a.example", "/"), false).await.unwrap();
+    upload.send_data(Bytes::from(vec![b'y'; UPLOAD]), true).unwrap();
+    let response = response.await.unwrap();
+    let length = tokio::time::timeout(std::time::Duration::from_secs(30), taken.recv()).await;
+    assert_eq!(length.expect("the whole upload while nothing of the response is read"), Some(UPLOAD));
+    assert_eq!(response.status(), 200);
 }
 
 #[test]

@@ -63,6 +63,9 @@ pub trait Service {
     /// The limits for the next request.
     fn limits(&self) -> Limits;
 
+    /// Counts a request that ended in a panic while its connection goes on.
+    fn panicked(&self);
+
     /// Takes over a connection whose protocol changed.
     fn upgraded(
         &self,

@@ -15,6 +15,7 @@ use http_body::{Body as _, Frame};
 
 use super::connection::Connection;
 use crate::proxy::body::{Body, BodyError};
+use crate::proxy::date;
 use crate::proxy::deadlines::{Deadlines, Elapsed};
 
 /// What a response has to know of its request.
@@ -159,7 +160,7 @@ fn head(parts: &Parts) -> Vec<u8> {
     write_fields(&mut out, &parts.headers);
     if !parts.headers.contains_key(DATE) {
         out.extend_from_slice(b"date: ");
-        out.extend_from_slice(httpdate::fmt_http_date(std::time::SystemTime::now()).as_bytes());
+        out.extend_from_slice(date::now().as_bytes());
         out.extend_from_slice(b"\r\n");
     }
     out.extend_from_slice(b"\r\n");

@@ -39,6 +39,10 @@ impl Service for Echo {
         answers::plain(error.status(), &error.to_string())
     }
 
+    fn panicked(&self) {
+        unreachable!("only streams of HTTP/2 have a task of their own")
+    }
+
     fn limits(&self) -> Limits {
         Limits {
             head: HeadLimits { bytes: 4096, fields: 20 },

@@ -13,15 +13,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use http_body_util::BodyExt;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::spawn_local;
 
+use super::http1::Upgraded;
 use super::*;
 use crate::names::object::{ObjectName, ServicePortRef};
-use crate::proxy::body::Streamed;
+use crate::net::drain::Drain;
+use crate::net::stream::Stream as ClientStream;
+use crate::proxy::http1::{HeadLimits, HeadRefusal, Limits, Service, serve};
 use crate::snapshot::clusters::ClusterKey;
 use crate::snapshot::hosts::HttpsRedirect;
 
@@ -125,30 +126,50 @@ pub async fn collect(
 /// A server that forwards everything to `address`, so that bodies come from real clients.
 pub async fn gateway(address: SocketAddr, protocol: BackendProtocol, deadlines: Deadlines) -> SocketAddr {
     let upstream = Upstream::new(PoolLimits::default(), ClientTls::unverified(), deadlines.clone());
-    let (upstream, cluster) = (Rc::new(upstream), Rc::new(cluster(&[address])));
+    let forwarder = Rc::new(Forwarder { upstream, cluster: cluster(&[address]), policy: policy(protocol) });
     backend(move |_, stream| {
-        let (upstream, cluster, deadlines) = (upstream.clone(), cluster.clone(), deadlines.clone());
-        let service = service_fn(move |request: Request<hyper::body::Incoming>| {
-            let (upstream, cluster) = (upstream.clone(), cluster.clone());
-            let request = request.map(|body| Streamed::wrap(body, &deadlines, Duration::from_secs(3600)));
-            async move {
-                match upstream.forward_plainly(&cluster, &policy(protocol), request).await {
-                    Ok(response) => Ok::<_, std::convert::Infallible>(response),
-                    Err(error) => {
-                        let mut response = Response::new(Body::from(Bytes::from(error.to_string())));
-                        *response.status_mut() = error.status();
-                        Ok(response)
-                    }
-                }
-            }
-        });
+        let (forwarder, deadlines) = (forwarder.clone(), deadlines.clone());
         async move {
-            let _ = hyper::server::conn::http1::Builder::new()
-                .serve_connection(TokioIo::new(stream), service)
-                .await;
+            let drain = Drain::default();
+            serve(ClientStream::Plain(stream), &*forwarder, &deadlines, drain.watch()).await;
         }
     })
     .await
+}
+
+struct Forwarder {
+    upstream: Upstream,
+    cluster: Cluster,
+    policy: RoutePolicy,
+}
+
+impl Service for Forwarder {
+    async fn call(&self, request: Request<Body>) -> Response<Body> {
+        match self.upstream.forward_plainly(&self.cluster, &self.policy, request).await {
+            Ok(response) => response,
+            Err(error) => {
+                let mut response = Response::new(Body::from(Bytes::from(error.to_string())));
+                *response.status_mut() = error.status();
+                response
+            }
+        }
+    }
+
+    fn refuse(&self, error: HeadRefusal) -> Response<Body> {
+        panic!("{error}")
+    }
+
+    fn limits(&self) -> Limits {
+        let hour = Duration::from_secs(3600);
+        let head = HeadLimits { bytes: 64 * 1024, fields: 100 };
+        Limits { head, header_timeout: hour, keep_alive: hour, body_timeout: hour }
+    }
+
+    fn panicked(&self) {}
+
+    async fn upgraded(&self, _: ClientStream, _: bytes::BytesMut, _: Upgraded) {
+        panic!("nobody asked for it")
+    }
 }
 
 async fn http1_gateway(address: SocketAddr) -> SocketAddr {

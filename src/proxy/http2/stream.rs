@@ -1,0 +1,179 @@
+//! One stream: its request goes to the service, the response to the client as fast as the client takes it. The
+//! client may give up at any moment, and its request goes on to the backend while it takes nothing of the response.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::server::SendResponse;
+use h2::{Reason, RecvStream, SendStream};
+use http::header::{CONTENT_LENGTH, DATE, Entry};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http_body::{Body as _, Frame};
+
+use super::request::RequestBody;
+use super::{OpenStream, SEND_BUFFER};
+use crate::proxy::body::{Body, BodyError};
+use crate::proxy::date;
+use crate::proxy::deadlines::{Deadline, Deadlines};
+use crate::proxy::http1::Service;
+
+/// The end of a response that is handed over without waiting for the client's flow control: as much as one frame.
+const LAST_PIECE: usize = 16 * 1024;
+
+/// Who takes less than this at a time, for as long as a client may pause, takes nothing.
+const PROGRESS: usize = 1024;
+
+/// Why a stream ended early.
+enum Ended {
+    /// The client reset it, or the connection is gone.
+    ByClient,
+    /// The client took nothing for too long.
+    Stalled,
+    /// The rest of the response never came.
+    Broken(BodyError),
+}
+
+impl From<h2::Error> for Ended {
+    fn from(_: h2::Error) -> Self {
+        Self::ByClient
+    }
+}
+
+/// Serves one stream to its end. Dropping it resets the stream.
+pub async fn serve<S: Service>(
+    open: OpenStream<S>,
+    request: Request<RecvStream>,
+    mut respond: SendResponse<Bytes>,
+    deadlines: Deadlines,
+) {
+    let longest_pause = open.service.limits().body_timeout;
+    let bodiless = *request.method() == Method::HEAD;
+    let (head, body) = request.into_parts();
+    let body = RequestBody::wrap(body, &head.headers, &deadlines, longest_pause);
+    // Boxed: the future is kilobytes, and would be moved several times before it runs.
+    let mut call = Box::pin(open.service.call(Request::from_parts(head, body)));
+    let response = poll_fn(|cx| match call.as_mut().poll(cx) {
+        Poll::Ready(response) => Poll::Ready(Some(response)),
+        Poll::Pending => respond.poll_reset(cx).map(|_| None),
+    });
+    let Some(response) = response.await else { return };
+    drop(call);
+    let (head, body) = finish_head(response, bodiless);
+    let ends = matches!(body, Body::Empty);
+    let Ok(stream) = respond.send_response(head, ends) else {
+        return respond.send_reset(Reason::INTERNAL_ERROR);
+    };
+    if ends {
+        return;
+    }
+    let mut outlet = Outlet { stream, body, stall: deadlines.deadline(longest_pause), longest_pause };
+    match outlet.send_body().await {
+        Ok(()) | Err(Ended::ByClient) => {}
+        Err(Ended::Stalled) => outlet.stream.send_reset(Reason::CANCEL),
+        Err(Ended::Broken(error)) => {
+            tracing::debug!(%error, "response broken off");
+            outlet.stream.send_reset(Reason::INTERNAL_ERROR);
+        }
+    }
+}
+
+/// The head as it is sent, and a body that is `Empty` where the stream ends with the head.
+fn finish_head(response: Response<Body>, bodiless: bool) -> (Response<()>, Body) {
+    let (mut parts, mut body) = response.into_parts();
+    let bodiless = bodiless || matches!(parts.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    if let Some(length @ 1..) = body.size_hint().exact()
+        && let Entry::Vacant(entry) = parts.headers.entry(CONTENT_LENGTH)
+    {
+        entry.insert(HeaderValue::from(length));
+    }
+    if let Entry::Vacant(entry) = parts.headers.entry(DATE) {
+        entry.insert(date::now());
+    }
+    if bodiless || body.is_end_stream() {
+        body = Body::Empty;
+    }
+    (Response::from_parts(parts, ()), body)
+}
+
+/// The way of a response body to the client.
+struct Outlet {
+    stream: SendStream<Bytes>,
+    body: Body,
+    stall: Deadline,
+    longest_pause: Duration,
+}
+
+impl Outlet {
+    async fn send_body(&mut self) -> Result<(), Ended> {
+        while let Some(frame) = self.next_frame().await? {
+            match frame.into_data() {
+                Ok(data) => {
+                    let last = self.body.is_end_stream();
+                    self.send(data, last).await?;
+                    if last {
+                        return Ok(());
+                    }
+                }
+                Err(frame) => {
+                    if let Ok(trailers) = frame.into_trailers() {
+                        self.stream.send_trailers(trailers)?;
+                    }
+                    return Ok(());
+                }
+            }
+        }
+        Ok(self.stream.send_data(Bytes::new(), true)?)
+    }
+
+    async fn next_frame(&mut self) -> Result<Option<Frame<Bytes>>, Ended> {
+        let frame = poll_fn(|cx| match Pin::new(&mut self.body).poll_frame(cx) {
+            Poll::Ready(frame) => Poll::Ready(Ok(frame)),
+            Poll::Pending => self.stream.poll_reset(cx).map(|_| Err(Ended::ByClient)),
+        });
+        frame.await?.transpose().map_err(Ended::Broken)
+    }
+
+    /// Sends `data`, of which h2 takes over no more than the client has room for, but for a small last piece.
+    async fn send(&mut self, mut data: Bytes, last: bool) -> Result<(), Ended> {
+        if last && data.len() <= LAST_PIECE {
+            return Ok(self.stream.send_data(data, true)?);
+        }
+        self.stall.reset(self.longest_pause);
+        let mut taken = 0;
+        while !data.is_empty() {
+            self.stream.reserve_capacity(data.len().min(SEND_BUFFER));
+            let room = match self.stream.capacity() {
+                0 => self.room().await?,
+                room => room,
+            };
+            let piece = data.split_to(room.min(data.len()));
+            taken += piece.len();
+            if taken >= PROGRESS {
+                self.stall.reset(self.longest_pause);
+                taken = 0;
+            }
+            self.stream.send_data(piece, last && data.is_empty())?;
+        }
+        Ok(())
+    }
+
+    /// Waits until the client has room.
+    async fn room(&mut self) -> Result<usize, Ended> {
+        poll_fn(|cx| {
+            loop {
+                match self.stream.poll_capacity(cx) {
+                    Poll::Ready(Some(Ok(0))) => {}
+                    Poll::Ready(Some(room)) => return Poll::Ready(Ok(room?)),
+                    Poll::Ready(None) => return Poll::Ready(Err(Ended::ByClient)),
+                    Poll::Pending => break,
+                }
+            }
+            self.body.drive_upload(cx);
+            self.stall.poll_passed(cx).map(|()| Err(Ended::Stalled))
+        })
+        .await
+    }
+}
