@@ -69,7 +69,9 @@ pub async fn serve<S: Service + 'static>(
             match next {
                 Some(Ok((request, respond))) => {
                     let open = OpenStream::enter(&activity, &service);
-                    tokio::task::spawn_local(stream::serve(open, request, respond, deadlines.clone()));
+                    // Boxed: the runtime moves what it is given several times, and this is kilobytes.
+                    let stream = Box::pin(stream::serve(open, request, respond, deadlines.clone()));
+                    tokio::task::spawn_local(stream);
                 }
                 Some(Err(_)) | None => {
                     done = true;

@@ -27,6 +27,7 @@ use tokio::time::{sleep, sleep_until};
 
 use super::Batch;
 use tree::Tree;
+use unit::Unit;
 use watch::{Inbox, Touch, Touched, Watcher};
 
 /// How often everything is looked at.
@@ -58,8 +59,10 @@ impl Directory {
         let outlet = batches.clone();
         tree = blocking(tree, move |tree| {
             tree.scan_in_pieces(Instant::now(), |tree| {
-                // Fails where nobody listens any more, which shows below.
-                tree.take_batch().map(|batch| outlet.blocking_send(batch));
+                if let Some(batch) = tree.take_batch() {
+                    // Fails where nobody listens any more, which shows below.
+                    let _ = outlet.blocking_send(batch);
+                }
             });
         })
         .await;
@@ -95,8 +98,8 @@ impl Directory {
                 () = batches.closed() => return,
             }
             let touched = inbox.take();
-            // More than one change in a pause is a burst.
-            pause = match touched.paths.len() {
+            // More than one change in a pause is a burst. The file that a careful writer moves into place from is none.
+            pause = match touched.paths.keys().filter(|path| Unit::of(path).is_some()).count() {
                 0 | 1 => PAUSE.0,
                 _ => (pause * 2).min(PAUSE.1),
             };

@@ -2,7 +2,7 @@
 //! client may give up at any moment, and its request goes on to the backend while it takes nothing of the response.
 
 use std::future::poll_fn;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ enum Ended {
     /// The client took nothing for too long.
     Stalled,
     /// The rest of the response never came.
-    Broken(BodyError),
+    Broken(Box<BodyError>),
 }
 
 impl From<h2::Error> for Ended {
@@ -53,14 +53,16 @@ pub async fn serve<S: Service>(
     let bodiless = *request.method() == Method::HEAD;
     let (head, body) = request.into_parts();
     let body = RequestBody::wrap(body, &head.headers, &deadlines, longest_pause);
-    // Boxed: the future is kilobytes, and would be moved several times before it runs.
-    let mut call = Box::pin(open.service.call(Request::from_parts(head, body)));
-    let response = poll_fn(|cx| match call.as_mut().poll(cx) {
-        Poll::Ready(response) => Poll::Ready(Some(response)),
-        Poll::Pending => respond.poll_reset(cx).map(|_| None),
-    });
-    let Some(response) = response.await else { return };
-    drop(call);
+    let Some(body) = settle_empty(body).await else { return };
+    let response = {
+        let mut call = pin!(open.service.call(Request::from_parts(head, body)));
+        poll_fn(|cx| match call.as_mut().poll(cx) {
+            Poll::Ready(response) => Poll::Ready(Some(response)),
+            Poll::Pending => respond.poll_reset(cx).map(|_| None),
+        })
+        .await
+    };
+    let Some(response) = response else { return };
     let (head, body) = finish_head(response, bodiless);
     let ends = matches!(body, Body::Empty);
     let Ok(stream) = respond.send_response(head, ends) else {
@@ -77,6 +79,20 @@ pub async fn serve<S: Service>(
             tracing::debug!(%error, "response broken off");
             outlet.stream.send_reset(Reason::INTERNAL_ERROR);
         }
+    }
+}
+
+/// Waits for the end of a body that the client says is empty: whatever it sends instead is an error, and known to be
+/// one before anything is forwarded. `None` where there is an error.
+async fn settle_empty(body: Body) -> Option<Body> {
+    match body {
+        Body::Incoming(mut body) if body.size_hint().exact() == Some(0) => {
+            while let Some(frame) = poll_fn(|cx| body.poll_frame(cx)).await {
+                frame.ok()?;
+            }
+            Some(Body::Empty)
+        }
+        body => Some(body),
     }
 }
 
@@ -133,7 +149,7 @@ impl Outlet {
             Poll::Ready(frame) => Poll::Ready(Ok(frame)),
             Poll::Pending => self.stream.poll_reset(cx).map(|_| Err(Ended::ByClient)),
         });
-        frame.await?.transpose().map_err(Ended::Broken)
+        frame.await?.transpose().map_err(|error| Ended::Broken(Box::new(error)))
     }
 
     /// Sends `data`, of which h2 takes over no more than the client has room for, but for a small last piece.
