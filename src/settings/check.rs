@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use super::Settings;
-use super::choices::ForwardClientCert;
+use super::choices::{ForwardClientCert, Source};
 
 /// A rule that is broken: the key it is about, and what it should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,6 +117,12 @@ pub(super) fn doubts(settings: &Settings) -> Vec<Broken> {
             reason: "has no effect while `proxy-real-ip-cidr` is empty: no peer is trusted",
         });
     }
+    if settings.configmap.is_some() && settings.source == Source::Directory {
+        doubts.push(Broken {
+            key: "configmap",
+            reason: "has no effect with the directory source: settings belong into the settings file there",
+        });
+    }
     if settings.proxy_real_ip_cidr.iter().any(|network| network.prefix_len() == 0) {
         doubts.push(Broken {
             key: "proxy-real-ip-cidr",
@@ -176,6 +182,15 @@ mod tests {
     fn ports_chosen_by_the_system_may_all_be_zero() {
         let settings = Settings { http_port: 0, https_port: 0, admin_port: 0, ..Settings::default() };
         assert_eq!(broken_rules(&settings), []);
+    }
+
+    #[test]
+    fn a_config_map_without_a_cluster_is_doubted() {
+        let configmap = Some(crate::names::object::ObjectName::new("a", "b"));
+        let mut settings = Settings { configmap, ..Settings::default() };
+        assert_eq!(doubts(&settings)[0].key, "configmap");
+        settings.source = Source::Kubernetes;
+        assert_eq!(doubts(&settings), []);
     }
 
     #[test]

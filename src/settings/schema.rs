@@ -129,7 +129,8 @@ settings! {
     /// The only namespace to watch; without it all of them.
     watch_namespace: Option<String> = None,
         Restart("the watch scope is fixed when a source starts"), None, "shop";
-    /// ConfigMap (namespace/name) with settings; flags, environment and settings file win over it.
+    /// ConfigMap (namespace/name) with settings, for the Kubernetes source; flags, environment and settings file
+    /// win over it.
     configmap: Option<ObjectName> = None,
         Restart("the watch scope is fixed when a source starts"), None, "ingress/portcullis";
     /// Name of the IngressClass whose Ingresses are served.
@@ -177,9 +178,13 @@ settings! {
     /// Worker threads; 0 means one per core.
     workers: usize = 0,
         Restart("worker threads and their sockets are made at start"), Count("threads"), "4";
-    /// Folder for what survives the end of the process: OCSP staples.
+    /// Folder for what survives the end of the process: OCSP staples and objects, private keys among them.
     state_dir: Option<PathBuf> = None,
         Restart("state is read once, at start"), None, "/var/lib/portcullis";
+    /// Whether objects are kept in `state-dir`, Secrets with their private keys among them, so that a start while
+    /// the API server is away loses none. Only with the Kubernetes source.
+    keep_objects: bool = true,
+        Restart("sources are started with the process"), None, "false";
     /// What happens when a restart-requiring setting changes: `automatic`, `manual` (at SIGHUP) or `off`.
     restart: RestartMode = RestartMode::Automatic,
         Dynamic, None, "manual";
