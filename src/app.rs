@@ -42,8 +42,8 @@ use crate::sources::kubernetes::{self, Keep, Kubernetes};
 use crate::sources::origins::Origins;
 use crate::sources::{Batch, ObjectFindings, WatchState};
 use crate::status::Outbox;
-use crate::store::{Event, Store};
 use crate::store::objects::ConfigMap;
+use crate::store::{Event, Store};
 use crate::supervisor::link::Link;
 use crate::supervisor::messages::{FromGeneration, Start, Status, TicketKeys, ToGeneration};
 use crate::telemetry::access_log::AccessLogs;
@@ -381,7 +381,9 @@ impl Control {
                     namespace: self.settings.watch_namespace.clone(),
                     config_map: self.settings.configmap.clone(),
                     default_certificate: self.settings.default_ssl_certificate.clone(),
-                    keep: self.kept_objects().map(|folder| Keep { folder, restore: !self.succession.succeeds }),
+                    keep: self
+                        .kept_objects()
+                        .map(|folder| Keep { folder, restore: !self.succession.succeeds }),
                 };
                 self.source = Some(tokio::task::spawn_local(source.run(batches)).abort_handle());
             }
@@ -542,9 +544,8 @@ impl Control {
         let compiled = self.compiled.report.all().cloned().map(|finding| self.origins.locate(finding));
         let watches = self.watches.values().filter_map(not_watched);
         let config_map = config_map::name(&self.settings).into_iter();
-        let settings = config_map.flat_map(|name| {
-            config_map::findings(name, &self.succession.wanted, self.rejected.as_deref())
-        });
+        let settings = config_map
+            .flat_map(|name| config_map::findings(name, &self.succession.wanted, self.rejected.as_deref()));
         let mut diagnostics: Vec<_> = decoding.chain(compiled).chain(watches).chain(settings).collect();
         diagnostics.sort();
         // What is wrong with a pair is found where it is read and where it is used.
@@ -604,14 +605,15 @@ async fn leader_changed(outbox: Option<&mut Outbox>) {
 /// A watch that brings nothing is worth a word: what is served may be old.
 fn not_watched(watch: &WatchState) -> Option<Diagnostic> {
     let error = watch.last_error.as_ref()?;
-    let (reason, message) = match watch.stale_since.and_then(|since| OffsetDateTime::from_unix_timestamp(since).ok()) {
-        Some(since) => {
-            let since = since.format(&Rfc3339).unwrap_or_default();
-            let served = format!("{} are served as they were kept on disk at {since}", watch.name);
-            ("StaleObjects", format!("{served}: {error}."))
-        }
-        None => ("NotWatched", format!("Changes to {} do not arrive: {error}.", watch.name)),
-    };
+    let (reason, message) =
+        match watch.stale_since.and_then(|since| OffsetDateTime::from_unix_timestamp(since).ok()) {
+            Some(since) => {
+                let since = since.format(&Rfc3339).unwrap_or_default();
+                let served = format!("{} are served as they were kept on disk at {since}", watch.name);
+                ("StaleObjects", format!("{served}: {error}."))
+            }
+            None => ("NotWatched", format!("Changes to {} do not arrive: {error}.", watch.name)),
+        };
     let serves = watch.synced || watch.stale_since.is_some();
     Some(Diagnostic {
         severity: if serves { Severity::Warning } else { Severity::Error },

@@ -83,14 +83,13 @@ impl Gateway {
         gateway.view.pending_restart =
             vec![PendingRestart { key: "http-port", reason: "listeners are opened before workers start" }];
         gateway.view.settings = SettingsStatus { loaded: 1_700_000_000, error: None };
-        gateway.view.sources =
-            vec![SourceStatus {
-                name: "directory".into(),
-                synced: true,
-                since: 0,
-                last_error: None,
-                stale_since: None,
-            }];
+        gateway.view.sources = vec![SourceStatus {
+            name: "directory".into(),
+            synced: true,
+            since: 0,
+            last_error: None,
+            stale_since: None,
+        }];
         gateway.view.changes = ChangeCounts { dynamic: 5, restart: 1 };
         gateway
     }

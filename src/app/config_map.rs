@@ -76,8 +76,7 @@ pub(super) fn findings(name: &ObjectName, pending: &[Change], rejected: Option<&
             Class::Dynamic => return None,
         };
         let (old, new) = (display(&change.old), display(&change.new));
-        let message =
-            format!("the change from {old:?} to {new:?} waits for a new worker generation: {why}");
+        let message = format!("the change from {old:?} to {new:?} waits for a new worker generation: {why}");
         Some(Diagnostic::new(Severity::Warning, about(), change.key, "RestartPending", message))
     };
     let refused = rejected.map(|error| {

@@ -81,20 +81,12 @@ pub(super) fn broken_rules(settings: &Settings) -> Vec<Broken> {
         "must be paths that start with a slash",
     );
     if let Some(proxy) = &s.ocsp_proxy {
-        rule("ocsp-proxy", proxy.starts_with("http://"), "must start with http://");
-        // What is in settings is shown in diffs, logs and on the admin port.
-        rule("ocsp-proxy", !proxy.contains('@'), "must not carry a user or password");
+        rule("ocsp-proxy", !proxy.https, "must start with http://");
     }
-    let overrides = || s.ocsp_responder_overrides.iter().flat_map(|(from, to)| [from, to]);
     rule(
         "ocsp-responder-overrides",
-        overrides().all(|url| url.starts_with("http://") || url.starts_with("https://")),
-        "must be pairs of URLs",
-    );
-    rule(
-        "ocsp-responder-overrides",
-        !overrides().any(|url| url.contains('@')),
-        "must not carry a user or password",
+        s.ocsp_responder_overrides.keys().all(|url| url.contains("://") && !url.contains('@')),
+        "must be pairs of URLs without users and passwords",
     );
     if let Some(namespace) = &s.watch_namespace {
         rule("watch-namespace", !namespace.contains([',', '/', ' ']), "must be one namespace");
@@ -138,6 +130,7 @@ const MAX_WORKERS: usize = 1024;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::names::responder::Target;
 
     #[test]
     fn defaults_break_no_rule_and_raise_no_doubt() {
@@ -155,7 +148,7 @@ mod tests {
             ssl_protocols: Vec::new(),
             bind_address: Vec::new(),
             https_port: 8080,
-            ocsp_proxy: Some("https://proxy".into()),
+            ocsp_proxy: Target::parse("https://proxy").ok(),
             ingress_class: "two words".into(),
             no_tls_redirect_locations: vec!["healthz".into()],
             ..Settings::default()

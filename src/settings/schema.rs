@@ -16,6 +16,7 @@ use super::choices::{ForwardClientCert, LogFormat, LogLevel, RestartMode, Source
 use super::field::{Change, Class, Field, Unit, kebab_case};
 use super::value::{Raw, Value};
 use crate::names::object::ObjectName;
+use crate::names::responder::Target;
 
 macro_rules! settings {
     ($(
@@ -261,10 +262,10 @@ settings! {
     ocsp_concurrency: usize = 8,
         Dynamic, Count("requests"), "32";
     /// Responders to ask in place of those that certificates name, as `http://old=http://new`.
-    ocsp_responder_overrides: BTreeMap<String, String> = BTreeMap::new(),
+    ocsp_responder_overrides: BTreeMap<String, Target> = BTreeMap::new(),
         Dynamic, None, "http://ocsp.example.com=http://ocsp.internal:8080";
     /// HTTP proxy for OCSP requests.
-    ocsp_proxy: Option<String> = None,
+    ocsp_proxy: Option<Target> = None,
         Dynamic, None, "http://proxy.internal:3128";
 
     // The mesh.

@@ -38,8 +38,8 @@ use self::messages::{
 use self::service::Service;
 use self::sockets::Sockets;
 use crate::net::inherit;
-use crate::settings::{ChangeCounts, Settings};
 use crate::settings::choices::RestartMode;
+use crate::settings::{ChangeCounts, Settings};
 use crate::telemetry::logging::Logging;
 
 /// What a generation may take beyond the time that its settings give connections, before it is killed.

@@ -17,7 +17,9 @@ fn configure(plane: &ControlPlane, data: &str) {
 
 /// The notes of Events with this reason about the ConfigMap.
 fn events(plane: &ControlPlane, reason: &str) -> Vec<String> {
-    let path = format!("jsonpath={{range .items[?(@.reason==\"{reason}\")]}}{{.involvedObject.kind}}/{{.involvedObject.name}}: {{.message}}{{\"\\n\"}}{{end}}");
+    let path = format!(
+        "jsonpath={{range .items[?(@.reason==\"{reason}\")]}}{{.involvedObject.kind}}/{{.involvedObject.name}}: {{.message}}{{\"\\n\"}}{{end}}"
+    );
     let found = plane.kubectl(&["-n", "settings", "get", "events", "-o", &path]);
     found.lines().map(str::to_owned).collect()
 }
@@ -38,8 +40,7 @@ fn listeners_in_the_config_map_move_and_bad_edits_change_nothing() {
     configure(&plane, &format!("{{ https-port: '{first}' }}"));
 
     let config = plane.kubeconfig();
-    let mut gateway =
-        Gateway::start_on(&config, [http, first, admin], &["--configmap=settings/gateway"]);
+    let mut gateway = Gateway::start_on(&config, [http, first, admin], &["--configmap=settings/gateway"]);
     gateway.wait_until_ready();
     expect(&gateway);
     assert_eq!(gateway.serving().1, 1, "the port was known from the start");
@@ -101,11 +102,17 @@ fn a_crash_without_the_api_server_keeps_the_settings_of_the_config_map() {
     eventually("it is not kept", || if kept.exists() { Ok(()) } else { Err("not yet".into()) });
     plane.kill_api_server();
     gateway.kill_worker();
-    gateway.until("nothing serves", |status| status["ready"] == true && status["generations"][0]["generation"] == 2);
+    gateway.until("nothing serves", |status| {
+        status["ready"] == true && status["generations"][0]["generation"] == 2
+    });
     assert_eq!(hash(&gateway), before, "other settings after a crash");
     gateway.kill();
     // On the same ports: those are settings too.
-    let gateway = Gateway::start_on(&plane.kubeconfig(), gateway.ports(), &[&[&*gateway.https_flag()], &flags[..]].concat());
+    let gateway = Gateway::start_on(
+        &plane.kubeconfig(),
+        gateway.ports(),
+        &[&[&*gateway.https_flag()], &flags[..]].concat(),
+    );
     gateway.wait_until_ready();
     assert_eq!(hash(&gateway), before, "other settings after a start");
 }

@@ -115,12 +115,7 @@ fn secrets_of(ingress: &Ingress) -> BTreeSet<ObjectName> {
 }
 
 /// Follows the missing Secrets by name, until it is dropped.
-pub(super) async fn follow(
-    api: &Api,
-    hub: &Rc<Hub>,
-    secrets: &'static Resource,
-    keeper: Option<&Keeper>,
-) {
+pub(super) async fn follow(api: &Api, hub: &Rc<Hub>, secrets: &'static Resource, keeper: Option<&Keeper>) {
     let first = hub.register();
     while !hub.all_listed_but(first) {
         hub.changed().await;

@@ -134,7 +134,10 @@ fn an_object_is_kept_without_what_only_servers_need_and_reads_back_the_same() {
     let metadata = expected["metadata"].as_object_mut().unwrap();
     metadata.remove("generation");
     metadata.remove("managedFields");
-    metadata["annotations"].as_object_mut().unwrap().remove("kubectl.kubernetes.io/last-applied-configuration");
+    metadata["annotations"]
+        .as_object_mut()
+        .unwrap()
+        .remove("kubectl.kubernetes.io/last-applied-configuration");
     expected["spec"]["fraction"] = json!(0.5);
     assert_eq!(kept, expected);
 }
