@@ -5,6 +5,7 @@
 //! supervisor's word, do workers accept: no client ever meets a gateway that knows half of its certificates.
 //! End: readiness goes first, then the workers drain. Signals are the supervisor's business.
 
+mod config_map;
 mod sockets;
 mod stapler;
 
@@ -19,6 +20,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use prometheus_client::registry::Registry;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
@@ -32,15 +35,15 @@ use crate::proxy::worker::{self, WorkerParts};
 use crate::settings::choices::{RestartMode, Source};
 use crate::settings::load::{Inputs, Loaded};
 use crate::settings::reload::{Applied, Reload, Reloader};
-use crate::settings::{Change, Settings};
+use crate::settings::{Change, ChangeCounts, Settings};
 use crate::snapshot::shared::Shared;
 use crate::sources::directory::Directory;
-use crate::sources::kubernetes::{self, Kubernetes};
+use crate::sources::kubernetes::{self, Keep, Kubernetes};
 use crate::sources::origins::Origins;
 use crate::sources::{Batch, ObjectFindings, WatchState};
 use crate::status::Outbox;
-use crate::store::Store;
 use crate::store::objects::ConfigMap;
+use crate::store::{Event, Store};
 use crate::supervisor::link::Link;
 use crate::supervisor::messages::{FromGeneration, Start, Status, TicketKeys, ToGeneration};
 use crate::telemetry::access_log::AccessLogs;
@@ -64,13 +67,17 @@ const DRAIN_REPORT: Duration = Duration::from_millis(500);
 /// # Errors
 /// It could not start: a port in use, a setting that cannot be honoured.
 pub fn serve(
-    inputs: Inputs,
+    mut inputs: Inputs,
     loaded: Loaded,
     logging: Logging,
     link: Rc<Link>,
     start: &Start,
 ) -> anyhow::Result<()> {
     raise_file_limit();
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build_local(Default::default())?;
+    let loaded = runtime.block_on(config_map::load(&mut inputs, loaded, start))?;
+    logging.set(&loaded.settings);
     let settings = Arc::new(loaded.settings.clone());
     for notice in &loaded.notices {
         tracing::warn!(key = notice.key, origin = %notice.origin, "{}", notice.message);
@@ -81,10 +88,9 @@ pub fn serve(
         tickets.take_over(keys.as_str());
     }
     let compiled = Compiled::empty(&settings, &tickets, now())?;
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build_local(Default::default())?;
     let succession = Succession::new(link, start);
-    let control = Control::new(settings, compiled, tickets, sockets, logging, succession)?;
+    let mut control = Control::new(settings, compiled, tickets, sockets, logging, succession)?;
+    control.changes = start.changes;
     runtime.block_on(control.run(inputs, loaded))
 }
 
@@ -176,6 +182,8 @@ struct Control {
     synced_since: i64,
     draining: bool,
     pending: Vec<PendingRestart>,
+    /// How much has changed, in this generation and those before.
+    changes: ChangeCounts,
     rejected: Option<String>,
     /// When the process started and when settings were last taken over, in seconds since the Unix epoch.
     started: i64,
@@ -184,6 +192,10 @@ struct Control {
     workers: Workers,
     admin: Option<TcpListener>,
     admin_task: Option<tokio::task::JoinHandle<()>>,
+    /// The source of objects.
+    source: Option<tokio::task::AbortHandle>,
+    /// Whether the ConfigMap with settings was passed on, or that there is none.
+    config_map_known: bool,
     succession: Succession,
 }
 
@@ -216,6 +228,7 @@ impl Control {
             synced_since: now(),
             draining: false,
             pending: Vec::new(),
+            changes: ChangeCounts::default(),
             rejected: None,
             started: now(),
             loaded: now(),
@@ -223,6 +236,8 @@ impl Control {
             workers,
             admin: Some(sockets.admin),
             admin_task: None,
+            source: None,
+            config_map_known: false,
             succession,
         })
     }
@@ -232,15 +247,21 @@ impl Control {
         let supervisor = self.succession.link.messages()?;
         let (batches, mut batch) = mpsc::channel(BATCHES);
         let (reloads, mut reload) = mpsc::channel(4);
-        let (config_map_sender, config_map) = watch::channel(None);
+        let (config_map_sender, mut config_map) = watch::channel(inputs.config_map.clone());
         if !self.succession.succeeds {
             self.start_admin()?;
         }
         self.stapler.start(batches.clone());
         self.succession.tell_tickets(&self.tickets);
         self.start_source(batches).await?;
+        let awaited = config_map::name(&self.settings).is_some() && inputs.config_map.is_none();
         let reloader = Reloader::new(inputs, loaded);
-        tokio::task::spawn_local(async move { reloader.run(config_map, reloads).await });
+        tokio::task::spawn_local(async move {
+            // Settings that are in force, after a crash, would be taken back without the ConfigMap they are from.
+            if !awaited || config_map.changed().await.is_ok() {
+                reloader.run(config_map, reloads).await;
+            }
+        });
         let mut rotate_tickets = Instant::now() + TICKET_ROTATION;
         self.publish_view();
 
@@ -298,6 +319,10 @@ impl Control {
     async fn drain(&mut self, closing: Closing) {
         tracing::info!(generation = self.succession.generation, "draining: connections are let finish");
         self.draining = true;
+        // Nothing is compiled any more, and what is kept on disk is the next generation's to keep.
+        if let Some(source) = self.source.take() {
+            source.abort();
+        }
         self.publish_view();
         if closing != Closing::All
             && let Some(admin) = self.admin_task.take()
@@ -346,7 +371,7 @@ impl Control {
                     roots: self.settings.manifests.clone(),
                     pem_namespace: self.settings.pem_namespace.clone(),
                 };
-                tokio::task::spawn_local(source.run(batches));
+                self.source = Some(tokio::task::spawn_local(source.run(batches)).abort_handle());
             }
             Source::Kubernetes => {
                 let api = kubernetes::connect(self.settings.kubeconfig.as_deref()).await?;
@@ -356,14 +381,27 @@ impl Control {
                     namespace: self.settings.watch_namespace.clone(),
                     config_map: self.settings.configmap.clone(),
                     default_certificate: self.settings.default_ssl_certificate.clone(),
+                    keep: self
+                        .kept_objects()
+                        .map(|folder| Keep { folder, restore: !self.succession.succeeds }),
                 };
-                tokio::task::spawn_local(source.run(batches));
+                self.source = Some(tokio::task::spawn_local(source.run(batches)).abort_handle());
             }
         }
         Ok(())
     }
 
+    /// Where objects are kept on disk.
+    fn kept_objects(&self) -> Option<PathBuf> {
+        let kept = self.settings.keep_objects && self.settings.source == Source::Kubernetes;
+        self.settings.state_dir.as_deref().filter(|_| kept).map(config_map::objects_folder)
+    }
+
     fn apply(&mut self, batch: Batch) {
+        if self.synced {
+            let objects = |event: &&Event| !matches!(event, Event::Staple(_) | Event::StapleGone(_));
+            self.changes.dynamic += batch.events.iter().filter(objects).count() as u64;
+        }
         if let Some(outbox) = &mut self.outbox {
             outbox.observe(&batch.events, batch.ingress_statuses);
         }
@@ -390,13 +428,15 @@ impl Control {
     }
 
     /// Hands the ConfigMap with settings to whoever reads settings.
-    fn pass_on_config_map(&self, sender: &watch::Sender<Option<ConfigMap>>) {
-        let Some(name) = &self.settings.configmap else { return };
+    fn pass_on_config_map(&mut self, sender: &watch::Sender<Option<ConfigMap>>) {
+        // Before everything is listed, that it is not there means nothing.
+        let Some(name) = config_map::name(&self.settings).filter(|_| self.synced) else { return };
         let now = self.store.config_map(name).map(|config_map| ConfigMap::clone(config_map));
+        let first = !std::mem::replace(&mut self.config_map_known, true);
         sender.send_if_modified(|before| {
             let changed = *before != now;
             *before = now;
-            changed
+            changed || first
         });
     }
 
@@ -412,9 +452,8 @@ impl Control {
             if self.shared.load().generation != self.compiled.snapshot.generation {
                 self.shared.publish(Arc::new(self.compiled.snapshot.clone()));
             }
-            self.succession
-                .link
-                .tell(&FromGeneration::Published { snapshot: self.compiled.snapshot.generation });
+            let snapshot = self.compiled.snapshot.generation;
+            self.succession.link.tell(&FromGeneration::Published { snapshot, changes: self.changes });
             self.offer();
         }
         self.publish_view();
@@ -454,6 +493,7 @@ impl Control {
                 for notice in &notices {
                     tracing::warn!(key = notice.key, origin = %notice.origin, "{}", notice.message);
                 }
+                self.changes.add(&changes);
                 self.rejected = None;
                 self.loaded = now();
                 self.pending = pending.iter().map(PendingRestart::from).collect();
@@ -482,6 +522,13 @@ impl Control {
 
     /// As the supervisor told them. The rest of the view stays as it is: there may be thousands of findings.
     fn publish_generations(&mut self, status: Status) {
+        if status.generations.len() == 1
+            && self.kept_objects().is_none()
+            && let Some(state_dir) = &self.settings.state_dir
+        {
+            // Now that no generation is left that may have kept some.
+            kubernetes::forget(&config_map::objects_folder(state_dir));
+        }
         self.view.send_modify(|view| {
             let mut next = View::clone(view);
             next.last_restart_error.clone_from(&status.last_restart_error);
@@ -496,7 +543,10 @@ impl Control {
         let decoding = self.findings.values().chain(self.object_findings.values()).flatten().cloned();
         let compiled = self.compiled.report.all().cloned().map(|finding| self.origins.locate(finding));
         let watches = self.watches.values().filter_map(not_watched);
-        let mut diagnostics: Vec<_> = decoding.chain(compiled).chain(watches).collect();
+        let config_map = config_map::name(&self.settings).into_iter();
+        let settings = config_map
+            .flat_map(|name| config_map::findings(name, &self.succession.wanted, self.rejected.as_deref()));
+        let mut diagnostics: Vec<_> = decoding.chain(compiled).chain(watches).chain(settings).collect();
         diagnostics.sort();
         // What is wrong with a pair is found where it is read and where it is used.
         diagnostics.dedup();
@@ -508,6 +558,7 @@ impl Control {
             ready: self.workers.running() && !self.draining,
             draining: self.draining,
             pending_restart: self.pending.clone(),
+            changes: self.changes,
             last_restart_error: self.succession.status.last_restart_error.clone(),
             supervisor: self.succession.status.supervisor,
             generations: self.succession.status.generations.clone(),
@@ -530,6 +581,7 @@ impl Control {
                 synced: self.synced,
                 since: self.synced_since,
                 last_error: None,
+                stale_since: None,
             }];
         }
         let status = |watch: &WatchState| SourceStatus {
@@ -537,6 +589,7 @@ impl Control {
             synced: watch.synced,
             since: watch.since,
             last_error: watch.last_error.clone(),
+            stale_since: watch.stale_since,
         };
         self.watches.values().map(status).collect()
     }
@@ -552,13 +605,23 @@ async fn leader_changed(outbox: Option<&mut Outbox>) {
 /// A watch that brings nothing is worth a word: what is served may be old.
 fn not_watched(watch: &WatchState) -> Option<Diagnostic> {
     let error = watch.last_error.as_ref()?;
+    let (reason, message) =
+        match watch.stale_since.and_then(|since| OffsetDateTime::from_unix_timestamp(since).ok()) {
+            Some(since) => {
+                let since = since.format(&Rfc3339).unwrap_or_default();
+                let served = format!("{} are served as they were kept on disk at {since}", watch.name);
+                ("StaleObjects", format!("{served}: {error}."))
+            }
+            None => ("NotWatched", format!("Changes to {} do not arrive: {error}.", watch.name)),
+        };
+    let serves = watch.synced || watch.stale_since.is_some();
     Some(Diagnostic {
-        severity: if watch.synced { Severity::Warning } else { Severity::Error },
+        severity: if serves { Severity::Warning } else { Severity::Error },
         file: None,
         object: None,
         field: String::new(),
-        reason: "NotWatched",
-        message: format!("Changes to {} do not arrive: {error}.", watch.name),
+        reason,
+        message,
     })
 }
 

@@ -4,6 +4,7 @@
 //! gateway can disagree about which host a request is for.
 
 pub mod object;
+pub mod responder;
 
 use std::borrow::{Borrow, Cow};
 use std::fmt;

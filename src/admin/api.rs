@@ -13,6 +13,7 @@ use super::policies::Policies;
 use super::view::{PendingRestart, SettingsStatus, SourceStatus};
 use crate::diagnostics::Diagnostic;
 use crate::names::HostPattern;
+use crate::settings::ChangeCounts;
 use crate::snapshot::clusters::ClusterMap;
 use crate::snapshot::hosts::{Action, BackendProtocol, Host, Route};
 use crate::supervisor::messages::GenerationStatus;
@@ -59,6 +60,7 @@ pub fn status(state: &AdminState, now: i64) -> String {
         started: i64,
         uptime_seconds: i64,
         pending_restart: &'a [PendingRestart],
+        changes: ChangeCounts,
         last_restart_error: Option<&'a str>,
         supervisor: u32,
         generations: &'a [GenerationStatus],
@@ -93,6 +95,7 @@ pub fn status(state: &AdminState, now: i64) -> String {
         started: view.started,
         uptime_seconds: now.saturating_sub(view.started).max(0),
         pending_restart: &view.pending_restart,
+        changes: view.changes,
         last_restart_error: view.last_restart_error.as_deref(),
         supervisor: view.supervisor,
         generations: &view.generations,

@@ -16,7 +16,7 @@ use super::{AdminState, serve};
 use crate::compile::Compiled;
 use crate::diagnostics::{Diagnostic, ObjectRef, Severity};
 use crate::names::{HostName, HostPattern};
-use crate::settings::Settings;
+use crate::settings::{ChangeCounts, Settings};
 use crate::snapshot::Snapshot;
 use crate::snapshot::certificates::{Binding, Certificate, HostCertificates, Stapling};
 use crate::snapshot::clusters::{Cluster, ClusterKey, Endpoint};
@@ -83,8 +83,14 @@ impl Gateway {
         gateway.view.pending_restart =
             vec![PendingRestart { key: "http-port", reason: "listeners are opened before workers start" }];
         gateway.view.settings = SettingsStatus { loaded: 1_700_000_000, error: None };
-        gateway.view.sources =
-            vec![SourceStatus { name: "directory".into(), synced: true, since: 0, last_error: None }];
+        gateway.view.sources = vec![SourceStatus {
+            name: "directory".into(),
+            synced: true,
+            since: 0,
+            last_error: None,
+            stale_since: None,
+        }];
+        gateway.view.changes = ChangeCounts { dynamic: 5, restart: 1 };
         gateway
     }
 

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::diagnostics::{Diagnostic, Severity};
 use crate::names::object::ObjectName;
-use crate::settings::{Change, Class};
+use crate::settings::{Change, ChangeCounts, Class};
 use crate::supervisor::messages::GenerationStatus;
 
 /// The state of the control plane at one moment.
@@ -28,6 +28,8 @@ pub struct View {
     pub settings: SettingsStatus,
     /// Changed settings that need a new worker generation.
     pub pending_restart: Vec<PendingRestart>,
+    /// How much has changed so far, across generations.
+    pub changes: ChangeCounts,
     /// Why the last new worker generation was given up.
     pub last_restart_error: Option<String>,
     /// Process id of the supervisor; 0 until it has said so.
@@ -76,6 +78,10 @@ pub struct SourceStatus {
     #[serde(serialize_with = "super::api::rfc3339")]
     pub since: i64,
     pub last_error: Option<String>,
+    /// Its objects are those kept in the state directory and were up to date then, in seconds since the Unix
+    /// epoch; `None` where they come from the source itself.
+    #[serde(serialize_with = "super::api::rfc3339_or_null")]
+    pub stale_since: Option<i64>,
 }
 
 impl View {
@@ -114,7 +120,8 @@ mod tests {
     use super::*;
 
     fn source(name: &'static str, synced: bool, last_error: Option<&str>) -> SourceStatus {
-        SourceStatus { name: name.into(), synced, since: 0, last_error: last_error.map(Into::into) }
+        let last_error = last_error.map(Into::into);
+        SourceStatus { name: name.into(), synced, since: 0, last_error, stale_since: None }
     }
 
     #[test]

@@ -131,7 +131,10 @@ fn facts_of(status: &Value) -> Vec<(&'static str, Cell)> {
 fn describe_source(source: &Value) -> Cell {
     let name = string(source, "name");
     match (source["synced"].as_bool(), source["last_error"].as_str()) {
-        (_, Some(error)) => Cell::new(format!("{name}: {error}"), Tone::Bad),
+        (_, Some(error)) => match source["stale_since"].as_str() {
+            Some(since) => Cell::new(format!("{name}: as kept on disk at {since}: {error}"), Tone::Bad),
+            None => Cell::new(format!("{name}: {error}"), Tone::Bad),
+        },
         (Some(true), None) => format!("{name}: listed").into(),
         _ => Cell::new(format!("{name}: not listed yet"), Tone::Warning),
     }
@@ -175,7 +178,10 @@ mod tests {
             "requests": 8, "diagnostics": { "error": 1, "warning": 2, "info": 0 },
             "pending_restart": [{ "key": "http-port", "reason": "listeners are opened before workers start" }],
             "last_restart_error": null, "settings": { "error": "settings.yaml:2: \u{1b}[2J" },
-            "sources": [{ "name": "directory", "synced": true, "last_error": null }],
+            "sources": [
+                { "name": "directory", "synced": true, "last_error": null },
+                { "name": "secrets", "last_error": "gone", "stale_since": "2026-01-02T03:04:05Z" },
+            ],
             "workers": [{ "worker": 0, "pid": 42, "connections": 1, "requests": 8, "requests_in_flight": 1,
                 "handshakes_full": 2, "handshakes_resumed": 3, "handshakes_failed": 4 }],
         });
@@ -192,6 +198,7 @@ mod tests {
         requests      8
         diagnostics   1 error, 2 warning, 0 info
         source        directory: listed
+        source        secrets: as kept on disk at 2026-01-02T03:04:05Z: gone
 
         WORKER  PID  CONNECTIONS  REQUESTS  IN FLIGHT  HANDSHAKES  FAILED
         0       42   1            8         1          5           4

@@ -3,6 +3,7 @@
 mod backends;
 mod certificates;
 mod incremental;
+mod mutations;
 mod objects;
 mod properties;
 mod routes;

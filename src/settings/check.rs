@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use super::Settings;
-use super::choices::ForwardClientCert;
+use super::choices::{ForwardClientCert, Source};
 
 /// A rule that is broken: the key it is about, and what it should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,20 +81,12 @@ pub(super) fn broken_rules(settings: &Settings) -> Vec<Broken> {
         "must be paths that start with a slash",
     );
     if let Some(proxy) = &s.ocsp_proxy {
-        rule("ocsp-proxy", proxy.starts_with("http://"), "must start with http://");
-        // What is in settings is shown in diffs, logs and on the admin port.
-        rule("ocsp-proxy", !proxy.contains('@'), "must not carry a user or password");
+        rule("ocsp-proxy", !proxy.https, "must start with http://");
     }
-    let overrides = || s.ocsp_responder_overrides.iter().flat_map(|(from, to)| [from, to]);
     rule(
         "ocsp-responder-overrides",
-        overrides().all(|url| url.starts_with("http://") || url.starts_with("https://")),
-        "must be pairs of URLs",
-    );
-    rule(
-        "ocsp-responder-overrides",
-        !overrides().any(|url| url.contains('@')),
-        "must not carry a user or password",
+        s.ocsp_responder_overrides.keys().all(|url| url.contains("://") && !url.contains('@')),
+        "must be pairs of URLs without users and passwords",
     );
     if let Some(namespace) = &s.watch_namespace {
         rule("watch-namespace", !namespace.contains([',', '/', ' ']), "must be one namespace");
@@ -117,6 +109,12 @@ pub(super) fn doubts(settings: &Settings) -> Vec<Broken> {
             reason: "has no effect while `proxy-real-ip-cidr` is empty: no peer is trusted",
         });
     }
+    if settings.configmap.is_some() && settings.source == Source::Directory {
+        doubts.push(Broken {
+            key: "configmap",
+            reason: "has no effect with the directory source: settings belong into the settings file there",
+        });
+    }
     if settings.proxy_real_ip_cidr.iter().any(|network| network.prefix_len() == 0) {
         doubts.push(Broken {
             key: "proxy-real-ip-cidr",
@@ -132,6 +130,7 @@ const MAX_WORKERS: usize = 1024;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::names::responder::Target;
 
     #[test]
     fn defaults_break_no_rule_and_raise_no_doubt() {
@@ -149,7 +148,7 @@ mod tests {
             ssl_protocols: Vec::new(),
             bind_address: Vec::new(),
             https_port: 8080,
-            ocsp_proxy: Some("https://proxy".into()),
+            ocsp_proxy: Target::parse("https://proxy").ok(),
             ingress_class: "two words".into(),
             no_tls_redirect_locations: vec!["healthz".into()],
             ..Settings::default()
@@ -176,6 +175,15 @@ mod tests {
     fn ports_chosen_by_the_system_may_all_be_zero() {
         let settings = Settings { http_port: 0, https_port: 0, admin_port: 0, ..Settings::default() };
         assert_eq!(broken_rules(&settings), []);
+    }
+
+    #[test]
+    fn a_config_map_without_a_cluster_is_doubted() {
+        let configmap = Some(crate::names::object::ObjectName::new("a", "b"));
+        let mut settings = Settings { configmap, ..Settings::default() };
+        assert_eq!(doubts(&settings)[0].key, "configmap");
+        settings.source = Source::Kubernetes;
+        assert_eq!(doubts(&settings), []);
     }
 
     #[test]

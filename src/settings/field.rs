@@ -2,7 +2,7 @@
 //!
 //! The instances are made by the table in `schema`; parsing, diff and documentation walk them.
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value as Json;
 
 use super::Settings;
@@ -24,6 +24,31 @@ impl Class {
             Self::Dynamic => "dynamic",
             Self::Restart(_) => "restart",
         }
+    }
+}
+
+/// How many changes there were of each class, of settings and of objects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ChangeCounts {
+    pub dynamic: u64,
+    pub restart: u64,
+}
+
+impl ChangeCounts {
+    /// Counts what an edit of the settings changed.
+    pub fn add(&mut self, changes: &[Change]) {
+        for change in changes {
+            match change.class {
+                Class::Dynamic => self.dynamic += 1,
+                Class::Restart(_) => self.restart += 1,
+            }
+        }
+    }
+
+    /// The larger of the two, by class: counters never go back.
+    pub fn max(self, other: Self) -> Self {
+        Self { dynamic: self.dynamic.max(other.dynamic), restart: self.restart.max(other.restart) }
     }
 }
 

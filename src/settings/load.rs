@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use super::Settings;
 use super::check::{broken_rules, doubts};
-use super::field::Field;
+use super::field::{Field, display};
 use super::ingress_nginx::{self, Treatment};
 use super::schema::{FIELDS, field};
 use super::value::{Invalid, Raw};
@@ -95,8 +95,11 @@ pub enum Fault {
     #[error("not supported: {0}")]
     Refused(&'static str),
     /// A value that its type allows and its meaning doesn't.
+    #[error("{value:?} {expected}")]
+    Broken { value: String, expected: &'static str },
+    /// A setting that has to be given elsewhere.
     #[error("{0}")]
-    Broken(&'static str),
+    Misplaced(&'static str),
 }
 
 impl Inputs {
@@ -159,7 +162,7 @@ impl Merge {
             true => self.problem(
                 origin,
                 key,
-                Fault::Broken("is needed before the ConfigMap can be read; give it elsewhere"),
+                Fault::Misplaced("is needed before the ConfigMap can be read; give it elsewhere"),
             ),
             false => self.entry(origin, key, value),
         }
@@ -205,7 +208,10 @@ impl Merge {
     fn finish(mut self) -> Result<Loaded, LoadError> {
         for broken in broken_rules(&self.settings) {
             let origin = self.origin_of(broken.key);
-            self.problem(&origin, broken.key, Fault::Broken(broken.reason));
+            let value = field(broken.key).map(|field| display(&(field.get)(&self.settings)));
+            // A URL may carry a password, which no error repeats.
+            let value = value.filter(|value| !value.contains('@')).unwrap_or_else(|| "…".into());
+            self.problem(&origin, broken.key, Fault::Broken { value, expected: broken.reason });
         }
         if !self.problems.is_empty() {
             return Err(LoadError::Problems(self.problems));

@@ -16,5 +16,5 @@ pub mod reload;
 pub mod schema;
 pub mod value;
 
-pub use field::{Change, Class};
+pub use field::{Change, ChangeCounts, Class};
 pub use schema::Settings;

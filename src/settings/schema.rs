@@ -16,6 +16,7 @@ use super::choices::{ForwardClientCert, LogFormat, LogLevel, RestartMode, Source
 use super::field::{Change, Class, Field, Unit, kebab_case};
 use super::value::{Raw, Value};
 use crate::names::object::ObjectName;
+use crate::names::responder::Target;
 
 macro_rules! settings {
     ($(
@@ -129,7 +130,8 @@ settings! {
     /// The only namespace to watch; without it all of them.
     watch_namespace: Option<String> = None,
         Restart("the watch scope is fixed when a source starts"), None, "shop";
-    /// ConfigMap (namespace/name) with settings; flags, environment and settings file win over it.
+    /// ConfigMap (namespace/name) with settings, for the Kubernetes source; flags, environment and settings file
+    /// win over it.
     configmap: Option<ObjectName> = None,
         Restart("the watch scope is fixed when a source starts"), None, "ingress/portcullis";
     /// Name of the IngressClass whose Ingresses are served.
@@ -177,9 +179,13 @@ settings! {
     /// Worker threads; 0 means one per core.
     workers: usize = 0,
         Restart("worker threads and their sockets are made at start"), Count("threads"), "4";
-    /// Folder for what survives the end of the process: OCSP staples.
+    /// Folder for what survives the end of the process: OCSP staples and objects, private keys among them.
     state_dir: Option<PathBuf> = None,
         Restart("state is read once, at start"), None, "/var/lib/portcullis";
+    /// Whether objects are kept in `state-dir`, Secrets with their private keys among them, so that a start while
+    /// the API server is away loses none. Only with the Kubernetes source.
+    keep_objects: bool = true,
+        Restart("sources are started with the process"), None, "false";
     /// What happens when a restart-requiring setting changes: `automatic`, `manual` (at SIGHUP) or `off`.
     restart: RestartMode = RestartMode::Automatic,
         Dynamic, None, "manual";
@@ -256,10 +262,10 @@ settings! {
     ocsp_concurrency: usize = 8,
         Dynamic, Count("requests"), "32";
     /// Responders to ask in place of those that certificates name, as `http://old=http://new`.
-    ocsp_responder_overrides: BTreeMap<String, String> = BTreeMap::new(),
+    ocsp_responder_overrides: BTreeMap<String, Target> = BTreeMap::new(),
         Dynamic, None, "http://ocsp.example.com=http://ocsp.internal:8080";
     /// HTTP proxy for OCSP requests.
-    ocsp_proxy: Option<String> = None,
+    ocsp_proxy: Option<Target> = None,
         Dynamic, None, "http://proxy.internal:3128";
 
     // The mesh.

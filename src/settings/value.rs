@@ -15,6 +15,7 @@ use serde_json::Value as Json;
 
 use super::field::Unit;
 use crate::names::object::ObjectName;
+use crate::names::responder::Target;
 
 /// A value as it was given, before its field makes sense of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +62,11 @@ pub trait Scalar: Sized {
     fn read(text: &str, unit: Unit) -> Option<Self>;
     fn write(&self, unit: Unit) -> Json;
     fn expected(unit: Unit) -> String;
+
+    /// A text that is none, as an error may repeat it.
+    fn shown(text: &str) -> String {
+        text.to_owned()
+    }
 }
 
 impl<T: Scalar> Value for T {
@@ -114,28 +120,28 @@ impl<T: Scalar> Value for Vec<T> {
     }
 }
 
-impl Value for BTreeMap<String, String> {
+impl<T: Scalar> Value for BTreeMap<String, T> {
     fn parse(raw: &Raw, unit: Unit) -> Result<Self, Invalid> {
         let entry = |item: &str| match item.split_once('=') {
-            Some((key, value)) if !key.trim().is_empty() => {
-                Ok((key.trim().to_owned(), value.trim().to_owned()))
-            }
-            _ => Err(Invalid { value: item.into(), expected: "an entry such as key=value".into() }),
+            Some((key, value)) if !key.trim().is_empty() => Ok((key.trim().to_owned(), read(value, unit)?)),
+            _ => Err(Invalid { value: T::shown(item), expected: "an entry such as key=value".into() }),
         };
         match raw {
-            Raw::Text(text) => split(text, String::SEPARATORS, unit).map(entry).collect(),
+            Raw::Text(text) => split(text, T::SEPARATORS, unit).map(entry).collect(),
             Raw::List(items) => items.iter().map(|item| entry(item)).collect(),
-            Raw::Map(entries) => Ok(entries.clone()),
+            Raw::Map(entries) => {
+                entries.iter().map(|(key, value)| Ok((key.clone(), read(value, unit)?))).collect()
+            }
         }
     }
 
-    fn to_json(&self, _: Unit) -> Json {
-        self.iter().map(|(key, value)| (key.clone(), Json::from(value.as_str()))).collect()
+    fn to_json(&self, unit: Unit) -> Json {
+        self.iter().map(|(key, value)| (key.clone(), value.write(unit))).collect()
     }
 }
 
 fn read<T: Scalar>(text: &str, unit: Unit) -> Result<T, Invalid> {
-    T::read(text.trim(), unit).ok_or_else(|| Invalid { value: text.into(), expected: T::expected(unit) })
+    T::read(text.trim(), unit).ok_or_else(|| Invalid { value: T::shown(text), expected: T::expected(unit) })
 }
 
 fn split<'a>(text: &'a str, separators: &'a [char], unit: Unit) -> impl Iterator<Item = &'a str> {
@@ -218,6 +224,37 @@ impl Scalar for String {
 
     fn expected(_: Unit) -> String {
         "a text that is not empty".into()
+    }
+}
+
+impl Scalar for Target {
+    fn read(text: &str, _: Unit) -> Option<Self> {
+        Self::parse(text).ok()
+    }
+
+    fn write(&self, _: Unit) -> Json {
+        Json::from(self.to_string())
+    }
+
+    fn expected(_: Unit) -> String {
+        "a URL such as http://ocsp.example.com:8080/path, http or https, without user and password, on port 80, \
+         443 or one from 1024 on"
+            .into()
+    }
+
+    /// What is in settings is shown in logs and on the admin port; a password is not.
+    fn shown(text: &str) -> String {
+        match (text.find("://"), text.rfind('@')) {
+            (Some(scheme), Some(at)) if scheme < at => {
+                format!(
+                    "{}://…{}",
+                    text.get(..scheme).unwrap_or_default(),
+                    text.get(at..).unwrap_or_default()
+                )
+            }
+            (_, Some(at)) => format!("…{}", text.get(at..).unwrap_or_default()),
+            (_, None) => text.to_owned(),
+        }
     }
 }
 

@@ -2,11 +2,15 @@
 //!
 //! One loop ([`watch::Watch`]) for every kind in [`RESOURCES`], each a task on the control runtime. The loops
 //! report to one [`hub::Hub`], which knows when everything has been listed and which Secrets are named without
-//! being of the type that is watched. Objects stay as they were for as long as the API server is away.
+//! being of the type that is watched. Objects stay as they were for as long as the API server is away, also across
+//! a start: `kept` has them on disk.
 
 mod api;
 mod backoff;
+mod config_map;
 mod hub;
+mod keeper;
+mod kept;
 mod references;
 #[cfg(test)]
 mod tests;
@@ -21,7 +25,11 @@ use tokio::task::JoinSet;
 use super::Batch;
 use crate::store::objects::{Kind, ObjectName};
 pub use api::{Api, ApiError, connect};
+pub use config_map::{kept_config_map, read_config_map};
 use hub::Hub;
+pub use keeper::Keep;
+use keeper::Keeper;
+pub use kept::forget;
 use watch::{Target, Watch};
 
 /// How the API server names a kind.
@@ -85,20 +93,23 @@ pub struct Kubernetes {
     pub config_map: Option<ObjectName>,
     /// The Secret of the default certificate, wherever it is.
     pub default_certificate: Option<ObjectName>,
+    /// Whether objects are kept on disk.
+    pub keep: Option<Keep>,
 }
 
 impl Kubernetes {
     /// Sends what there is, then what changes, until the receiver is dropped.
     pub async fn run(self, batches: Sender<Batch>) {
         let hub = Rc::new(Hub::new(batches, self.default_certificate.clone()));
+        let keeper = self.keep.as_ref().map(|keep| Keeper::start(keep, self.api.server()));
         let mut watches = JoinSet::new();
         for target in self.targets() {
-            watches.spawn_local(Watch::new(self.api.clone(), target, hub.clone()).run());
+            watches.spawn_local(Watch::new(self.api.clone(), target, hub.clone(), keeper.as_ref()).run());
         }
         let Some(secrets) = Resource::of(Kind::Secret) else { return };
         tokio::select! {
             () = hub.closed() => {}
-            () = references::follow(&self.api, &hub, secrets) => {}
+            () = references::follow(&self.api, &hub, secrets, keeper.as_ref()) => {}
         }
     }
 

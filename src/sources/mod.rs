@@ -82,4 +82,7 @@ pub struct WatchState {
     pub last_error: Option<String>,
     /// Since when it is so, in seconds since the Unix epoch.
     pub since: i64,
+    /// Its objects are those kept in the state directory, and were up to date then; `None` where they come from
+    /// the source itself.
+    pub stale_since: Option<i64>,
 }

@@ -21,7 +21,6 @@ pub mod fetch;
 pub mod metrics;
 mod queue;
 pub mod settings;
-pub mod target;
 mod task;
 
 pub use cache::Cache;

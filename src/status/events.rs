@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use imbl::OrdMap;
-use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Api, ObjectMeta, PostParams};
+use kube::api::{Api, ListParams, ObjectMeta, PostParams};
 use kube::{Client, Error};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
@@ -72,17 +72,39 @@ impl Writer {
     ) -> bool {
         let mut left = false;
         for (diagnostic, finding) in self.findings.iter_mut().filter(|(_, finding)| !finding.announced) {
-            let due = finding.since.elapsed() >= LASTING && *leader.borrow();
+            let due = finding.since.elapsed() >= lasting(diagnostic) && *leader.borrow();
             if !due || !self.bucket.take(Instant::now()) {
                 left = true;
                 continue;
             }
-            let Some(event) = event(diagnostic, ingresses, &self.instance) else { continue };
+            let Some(mut event) = event(diagnostic, ingresses, &self.instance) else { continue };
+            if let Some(about) = event.regarding.as_mut().filter(|about| about.uid.is_none()) {
+                about.uid = uid_of(client, diagnostic).await;
+            }
             finding.announced = create(client, event).await;
             left |= !finding.announced;
         }
         left
     }
+}
+
+/// How long a finding has to last before it is worth an Event. Settings are not repaired by the next object of a
+/// `kubectl apply`, and the restart that they ask for may follow at once.
+fn lasting(diagnostic: &Diagnostic) -> Duration {
+    match diagnostic.object.as_ref().map(|about| about.kind) {
+        Some(Kind::ConfigMap) => Duration::ZERO,
+        _ => LASTING,
+    }
+}
+
+/// The uid of the ConfigMap that a finding is about, which no source keeps: `kubectl describe` looks for it.
+async fn uid_of(client: &Client, diagnostic: &Diagnostic) -> Option<String> {
+    let about = diagnostic.object.as_ref().filter(|about| about.kind == Kind::ConfigMap)?;
+    let config_maps: Api<ConfigMap> = Api::namespaced(client.clone(), &about.namespace);
+    // There is a right to list, and none to get.
+    let named = ListParams::default().fields(&format!("metadata.name={}", about.name));
+    let found = timeout(REQUEST, config_maps.list_metadata(&named)).await.ok()?.ok()?;
+    found.items.into_iter().next()?.metadata.uid
 }
 
 fn is_worth_an_event(diagnostic: &Diagnostic) -> bool {
@@ -124,7 +146,7 @@ fn event(
     Some(Event {
         metadata,
         event_time: Some(MicroTime(Timestamp::now())),
-        action: Some("Compile".into()),
+        action: Some(if about.kind == Kind::ConfigMap { "Configure" } else { "Compile" }.into()),
         reason: Some(diagnostic.reason.to_owned()),
         note: Some(note(diagnostic)),
         regarding: Some(reference(about, ingresses)),

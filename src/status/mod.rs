@@ -17,7 +17,7 @@ use imbl::OrdMap;
 use kube::Client;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::compile;
 use crate::diagnostics::Diagnostic;
@@ -34,6 +34,8 @@ const MANAGER: &str = "portcullis";
 const LEASE: &str = "portcullis-leader";
 /// What changes shortly after another change is written with it.
 const PAUSE: Duration = Duration::from_millis(500);
+/// Time for what is still to be said at the end.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 /// How often everything is looked at without a change.
 const RELOOK: Duration = Duration::from_secs(10);
 
@@ -52,6 +54,9 @@ pub struct Outbox {
     statuses: OrdMap<ObjectName, Arc<IngressStatus>>,
     wanted: watch::Sender<Wanted>,
     leader: watch::Receiver<bool>,
+    /// Whether the writer shall say what is due and end.
+    last_words: watch::Sender<bool>,
+    writer: JoinHandle<()>,
     stop: watch::Sender<bool>,
     election: JoinHandle<()>,
 }
@@ -68,9 +73,10 @@ impl Outbox {
         let (stop, stopped) = watch::channel(false);
         let wanted = Wanted { settings, served: OrdMap::new(), diagnostics: Arc::new([]) };
         let (wanted, wants) = watch::channel(wanted);
-        tokio::task::spawn_local(write(client, pod, wants, leader.clone()));
+        let (last_words, last) = watch::channel(false);
+        let writer = tokio::task::spawn_local(write(client, pod, wants, leader.clone(), last));
         let election = tokio::task::spawn_local(election.run(stopped));
-        Self { statuses: OrdMap::new(), wanted, leader, stop, election }
+        Self { statuses: OrdMap::new(), wanted, leader, last_words, writer, stop, election }
     }
 
     /// Whether this replica is the one that writes.
@@ -140,8 +146,11 @@ impl Outbox {
         });
     }
 
-    /// Gives the Lease up, in bounded time. What was written stays.
+    /// Says what is due, such as why the gateway restarts, and gives the Lease up, in bounded time. What was written
+    /// stays.
     pub async fn end(self) {
+        self.last_words.send_replace(true);
+        let _ = timeout(LAST_WORDS, self.writer).await;
         self.stop.send_replace(true);
         let _ = self.election.await;
     }
@@ -153,6 +162,7 @@ async fn write(
     instance: String,
     mut wants: watch::Receiver<Wanted>,
     mut leader: watch::Receiver<bool>,
+    mut last_words: watch::Receiver<bool>,
 ) {
     let mut addresses = Addresses::default();
     let mut ingresses = ingresses::Writer::default();
@@ -164,8 +174,17 @@ async fn write(
             changed = wants.changed() => if changed.is_err() { return },
             changed = leader.changed() => if changed.is_err() { return },
             () = sleep(again) => {}
+            _ = last_words.wait_for(|last| *last) => {
+                let wanted = wants.borrow_and_update().clone();
+                events.observe(&wanted.diagnostics);
+                events.write(&client, &wanted.served, &leader).await;
+                return;
+            }
         }
-        sleep(PAUSE).await;
+        tokio::select! {
+            () = sleep(PAUSE) => {}
+            _ = last_words.wait_for(|last| *last) => continue,
+        }
         let wanted = wants.borrow_and_update().clone();
         events.observe(&wanted.diagnostics);
         if !*leader.borrow_and_update() {

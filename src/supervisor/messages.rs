@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroize;
 
 pub use crate::net::drain::Closing;
-use crate::settings::Settings;
+use crate::settings::{ChangeCounts, Settings};
 
 /// What a generation tells the supervisor.
 #[derive(Debug, Serialize, Deserialize)]
@@ -31,8 +31,12 @@ pub enum FromGeneration {
     RestartWanted { keys: Vec<String> },
     /// The ticket keys, for its successor.
     Tickets { keys: TicketKeys },
-    /// The number of the snapshot that it serves by now.
-    Published { snapshot: u64 },
+    /// The number of the snapshot that it serves by now, and the changes so far.
+    Published {
+        snapshot: u64,
+        #[serde(default)]
+        changes: ChangeCounts,
+    },
     /// Connections that are still open, while it drains.
     Draining { connections: u64 },
     /// It ends because of this.
@@ -76,6 +80,8 @@ pub struct Start {
     pub tickets: Option<TicketKeys>,
     /// The number of the last snapshot that was served, to count on from.
     pub snapshot: u64,
+    /// The changes before this generation, to count on from.
+    pub changes: ChangeCounts,
 }
 
 /// Sockets of one address.

@@ -38,8 +38,8 @@ use self::messages::{
 use self::service::Service;
 use self::sockets::Sockets;
 use crate::net::inherit;
-use crate::settings::Settings;
 use crate::settings::choices::RestartMode;
+use crate::settings::{ChangeCounts, Settings};
 use crate::telemetry::logging::Logging;
 
 /// What a generation may take beyond the time that its settings give connections, before it is killed.
@@ -107,6 +107,7 @@ struct LastGood {
     listeners: Vec<Listener>,
     tickets: Option<TicketKeys>,
     snapshot: u64,
+    changes: ChangeCounts,
 }
 
 impl Supervisor {
@@ -216,8 +217,9 @@ impl Supervisor {
                     self.last_good.tickets = Some(keys);
                 }
             }
-            FromGeneration::Published { snapshot } => {
+            FromGeneration::Published { snapshot, changes } => {
                 self.last_good.snapshot = self.last_good.snapshot.max(snapshot);
+                self.last_good.changes = self.last_good.changes.max(changes);
             }
             FromGeneration::Draining { connections } => generation.connections = Some(connections),
             FromGeneration::Failed { reason } => generation.failure = Some(reason),
@@ -339,6 +341,7 @@ impl Supervisor {
             settings: (role == Role::Replacement).then(|| self.last_good.settings.clone()),
             tickets: self.last_good.tickets.clone(),
             snapshot: self.last_good.snapshot,
+            changes: self.last_good.changes,
         }));
         Ok(generation)
     }

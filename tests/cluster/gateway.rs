@@ -44,13 +44,18 @@ impl Gateway {
 
     /// Starts it, ready or not.
     pub fn start_only(kubeconfig: &Path, arguments: &[&str]) -> Self {
-        let [http, https, admin] = free_ports();
+        let ports = free_ports();
+        let https = format!("--https-port={}", ports[1]);
+        Self::start_on(kubeconfig, ports, &[&[&*https], arguments].concat())
+    }
+
+    /// Starts it on these ports for HTTP and the admin; the one for HTTPS is for the settings to say.
+    pub fn start_on(kubeconfig: &Path, [http, https, admin]: [u16; 3], arguments: &[&str]) -> Self {
         let log = kubeconfig.with_file_name(format!("gateway-{admin}.log"));
         let child = Command::new(env!("CARGO_BIN_EXE_portcullis"))
             .args(["serve", "--source=kubernetes", "--workers=1", "--bind-address=127.0.0.1"])
             .arg(format!("--kubeconfig={}", kubeconfig.display()))
             .arg(format!("--http-port={http}"))
-            .arg(format!("--https-port={https}"))
             .arg(format!("--admin-port={admin}"))
             .args(arguments)
             .stdout(File::create(&log).unwrap())
@@ -127,6 +132,70 @@ impl Gateway {
         });
     }
 
+    pub fn status(&self) -> Value {
+        self.admin_json("/api/v1/status")
+    }
+
+    /// Waits until the status is as it should be.
+    #[track_caller]
+    pub fn until(&self, what: &str, is: impl Fn(&Value) -> bool) -> Value {
+        eventually(what, || match serde_json::from_str(&self.admin("/api/v1/status")?.body) {
+            Ok(status) if is(&status) => Ok(status),
+            Ok(status) => Err(status.to_string()),
+            Err(error) => Err(error.to_string()),
+        })
+    }
+
+    /// The process of the generation that serves, and its number.
+    pub fn serving(&self) -> (i32, u64) {
+        let status = self.until("one generation serves", |status| {
+            let generations = status["generations"].as_array();
+            generations.is_some_and(|all| all.len() == 1 && all[0]["state"] == "serving")
+        });
+        let serving = &status["generations"][0];
+        (i32::try_from(serving["pid"].as_i64().unwrap()).unwrap(), serving["generation"].as_u64().unwrap())
+    }
+
+    /// Ends the generation that serves as a crash would.
+    pub fn kill_worker(&self) {
+        let (pid, _) = self.serving();
+        kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+    }
+
+    /// Asks for a new generation.
+    pub fn hang_up(&self) {
+        kill_process(Pid::from_child(&self.child), Signal::HUP).unwrap();
+    }
+
+    /// Ends all of it as a crash would.
+    pub fn kill(&mut self) {
+        let (pid, _) = self.serving();
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        // Its generation ends by itself, and frees the ports.
+        eventually("the generation outlives its supervisor", || {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            match stat.rsplit_once(") ") {
+                Some((_, rest)) if !rest.starts_with('Z') => Err(stat),
+                _ => Ok(()),
+            }
+        });
+    }
+
+    /// For HTTP, HTTPS and the admin.
+    pub fn ports(&self) -> [u16; 3] {
+        [self.http, self.https, self.admin]
+    }
+
+    pub fn https_flag(&self) -> String {
+        format!("--https-port={}", self.https)
+    }
+
+    /// Expects HTTPS on another port from now on.
+    pub fn moved_to(&mut self, https: u16) {
+        self.https = https;
+    }
+
     /// Ends it in order.
     pub fn end(&mut self) {
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
@@ -148,8 +217,8 @@ impl Drop for Gateway {
 }
 
 /// Ports that were free a moment ago.
-fn free_ports() -> [u16; 3] {
-    let listeners = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+pub fn free_ports<const N: usize>() -> [u16; N] {
+    let listeners = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
     listeners.map(|listener| listener.local_addr().unwrap().port())
 }
 

@@ -10,9 +10,12 @@ mod control_plane;
 mod gateway;
 
 mod classes;
+mod kept;
+mod ocsp;
 mod outage;
 mod rights;
 mod secrets;
+mod settings;
 mod status;
 
 use std::time::{Duration, Instant};

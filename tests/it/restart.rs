@@ -19,7 +19,9 @@ use serde_json::Value;
 use gateway::{Gateway, PATIENCE, Plan, in_state, is_alive, kill, own_memory};
 use load::{Clients, Load, during};
 
-const SOME_OF_ALL: Load = Load { new_connections: 4, keep_alive: 4, http2: 2, downloads: 4, websockets: 6 };
+/// As many new connections as this machine gives beside the gateway itself: each of these clients opens the next
+/// one when it has its answer.
+const SOME_OF_ALL: Load = Load { new_connections: 16, keep_alive: 4, http2: 2, downloads: 4, websockets: 6 };
 
 #[test]
 fn ten_restarts_under_load_lose_nothing() {
@@ -31,10 +33,16 @@ fn ten_restarts_under_load_lose_nothing() {
             gateway.set("workers", workers);
             serving = gateway.until_after(serving);
         }
-        for addresses in ["[127.0.0.1, 127.0.0.2]", "[127.0.0.1, 127.0.0.3]", "127.0.0.1"] {
-            gateway.set("bind-address", addresses);
-            serving = gateway.until_after(serving);
-        }
+        // An address more, a port more, and both gone again.
+        gateway.set("bind-address", "[127.0.0.1, 127.0.0.2]");
+        serving = gateway.until_after(serving);
+        let port = free_port();
+        gateway.set("mesh-port", &port.to_string());
+        serving = gateway.until_after(serving);
+        TcpStream::connect(("127.0.0.1", port)).expect("the port that was added");
+        gateway.unset("mesh-port");
+        gateway.set("bind-address", "127.0.0.1");
+        serving = gateway.until_after(serving);
         for _ in 0..3 {
             gateway.replace_program(env!("CARGO_BIN_EXE_portcullis"));
             gateway.signal(Signal::HUP);
@@ -61,7 +69,7 @@ fn a_thousand_dynamic_changes_disturb_nobody() {
     let gateway = Plan::new(backend).start();
     let (address, root, before) = (gateway.https, gateway.root.clone(), gateway.serving());
     let (_, pid) = in_state(&gateway.status().unwrap(), "serving")[0];
-    let load = Load { downloads: 20, websockets: 50, ..Load::default() };
+    let load = Load { downloads: 50, websockets: 200, ..Load::default() };
     let (tally, gateway) = during(address, &root, load, move || {
         let mut memory = 0;
         for change in 0..1000 {
@@ -79,7 +87,7 @@ fn a_thousand_dynamic_changes_disturb_nobody() {
     tally.assert_nothing_lost();
     assert_eq!(
         tally.handshakes.get() - tally.downloads.get(),
-        50,
+        200,
         "every WebSocket is the first of its client"
     );
     let status = gateway.status().unwrap();
@@ -279,6 +287,55 @@ fn sessions_are_resumed_by_the_next_generation() {
     kill(in_state(&status, "serving")[0].1, Signal::KILL);
     gateway.until_after(serving + 1);
     assert!(runtime.block_on(clients.resumes()).unwrap(), "a crash costs the sessions");
+}
+
+/// As process 1 of a container gets children that nobody else waits for, so does a program that a shell became.
+#[test]
+fn children_of_others_are_reaped() {
+    let plan = Plan::new(backend::start());
+    let orphan = plan.folder.path().join("orphan");
+    let serve = plan.command();
+    let mut command = Command::new("sh");
+    command.args(["-c", "sleep 1 & echo $! > \"$0\"; exec \"$@\""]).arg(&orphan);
+    command.arg(serve.get_program()).args(serve.get_args());
+    command.envs(serve.get_envs().filter_map(|(key, value)| Some((key, value?))));
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    command.stderr(fs::File::create(plan.folder.path().join("log")).unwrap());
+    let gateway = plan.start_as(command);
+    let pid = fs::read_to_string(&orphan).unwrap().trim().to_owned();
+    let begun = Instant::now();
+    while fs::exists(format!("/proc/{pid}")).unwrap() {
+        assert!(
+            begun.elapsed() < PATIENCE,
+            "a zombie stays: {:?}",
+            fs::read_to_string(format!("/proc/{pid}/stat"))
+        );
+        sleep(Duration::from_millis(20));
+    }
+    assert_eq!(gateway.serving(), 1, "it was no child of interest");
+    assert_eq!(gateway.stop(), Some(0));
+}
+
+#[test]
+fn changes_are_counted_by_class_across_generations() {
+    let backend = backend::start();
+    let mut gateway = Plan::new(backend).start();
+    let serving = gateway.serving();
+    let changes =
+        |status: &Value| (status["changes"]["dynamic"].as_u64(), status["changes"]["restart"].as_u64());
+    assert_eq!(changes(&gateway.status().unwrap()), (Some(0), Some(0)));
+    gateway.set("hsts", "false");
+    gateway.until("a dynamic setting is counted", |status| changes(status) == (Some(1), Some(0)));
+    gateway.write_site(backend, "another");
+    gateway.until("a changed Ingress is counted", |status| changes(status) == (Some(2), Some(0)));
+    gateway.set("workers", "3");
+    gateway.until_after(serving);
+    gateway.until("the next generation counts on", |status| changes(status) == (Some(2), Some(1)));
+}
+
+/// A port that was free a moment ago.
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// `portcullis diff` and the running gateway agree on every setting: what is dynamic is applied, what needs a

@@ -86,10 +86,14 @@ families! {
         "1 while traffic should come here.";
     GENERATION: Gauge "portcullis_generation" []
         "Counts up with every snapshot that is published.";
-    PENDING_RESTART: Gauge "portcullis_pending_restart" []
+    CONFIG_CHANGES: Counter "portcullis_config_changes_total" ["class"]
+        "Changed settings and objects by class: dynamic, applied in place, or restart, for a new worker generation. Goes on across generations.";
+    RESTART_PENDING: Gauge "portcullis_restart_pending" []
         "Changed settings that wait for a new worker generation.";
     SOURCE_SYNCED: Gauge "portcullis_source_synced" ["source"]
         "1 once the source has listed everything.";
+    SOURCE_STALE: Gauge "portcullis_source_stale" ["source"]
+        "1 while objects are served as they were kept in the state directory, because the source has not answered since the start.";
     WATCH_UP: Gauge "portcullis_watch_up" ["source"]
         "1 while changes arrive from the source.";
     DIAGNOSTICS: Gauge "portcullis_diagnostics" ["severity", "reason"]

@@ -223,10 +223,15 @@ fn configuration(out: &mut Exposition, snapshot: &Snapshot, view: &View) {
     }
     out.family(&family::READY).add(&[], u8::from(view.unready().is_none()));
     out.family(&family::GENERATION).add(&[], snapshot.generation);
-    out.family(&family::PENDING_RESTART).add(&[], view.pending_restart.len());
+    let mut family = out.family(&family::CONFIG_CHANGES);
+    family.add(&["dynamic"], view.changes.dynamic);
+    family.add(&["restart"], view.changes.restart);
+    out.family(&family::RESTART_PENDING).add(&[], view.pending_restart.len());
     let mut family = out.family(&family::SOURCE_SYNCED);
     let sources: BTreeMap<_, _> = view.sources.iter().map(|source| (&source.name, source)).collect();
     sources.iter().for_each(|(name, source)| family.add(&[name], u8::from(source.synced)));
+    let mut family = out.family(&family::SOURCE_STALE);
+    sources.iter().for_each(|(name, source)| family.add(&[name], u8::from(source.stale_since.is_some())));
     let mut family = out.family(&family::WATCH_UP);
     let is_up = |source: &SourceStatus| source.synced && source.last_error.is_none();
     sources.iter().for_each(|(name, source)| family.add(&[name], u8::from(is_up(source))));

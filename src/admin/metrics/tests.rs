@@ -156,10 +156,14 @@ fn dashboards_made_for_ingress_nginx_find_what_they_ask_for() {
         ("nginx_ingress_controller_nginx_process_connections", 1.0),
         ("nginx_ingress_controller_build_info", 1.0),
         ("portcullis_generation", 7.0),
-        ("portcullis_pending_restart", 1.0),
+        ("portcullis_restart_pending", 1.0),
         ("portcullis_ready", 1.0),
     ] {
         assert_eq!(value(&samples, name, &[]), Some(expected), "{name}");
+    }
+    for (class, expected) in [("dynamic", 5.0), ("restart", 1.0)] {
+        let changes = value(&samples, "portcullis_config_changes_total", &[("class", class)]);
+        assert_eq!(changes, Some(expected), "{class}");
     }
     let finding = [("severity", "error"), ("reason", "SecretNotFound")];
     assert_eq!(value(&samples, "portcullis_diagnostics", &finding), Some(1.0));

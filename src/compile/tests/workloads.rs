@@ -8,7 +8,7 @@ use super::*;
 use crate::snapshot::workloads::Workload;
 use crate::store::objects::{Decoded, Findings, Node};
 
-fn decode(value: &Value) -> Object {
+pub(super) fn decode(value: &Value) -> Object {
     let node: Node<'_> = serde::Deserialize::deserialize(value).unwrap();
     let text = |field: &str| value[field].as_str().unwrap();
     match Object::decode(text("apiVersion"), text("kind"), &node, &mut Findings::new()) {

@@ -93,7 +93,7 @@ log-level: debug
     assert_eq!(settings.ssl_protocols.len(), 1);
     assert_eq!(settings.ocsp_allowed_cidrs.len(), 2);
     assert_eq!(settings.proxy_real_ip_cidr.len(), 2);
-    assert_eq!(settings.ocsp_responder_overrides["http://ocsp.example.com"], "http://127.0.0.1:9000");
+    assert_eq!(settings.ocsp_responder_overrides["http://ocsp.example.com"].authority(), "127.0.0.1:9000");
     assert_eq!(settings.default_ssl_certificate, Some(ObjectName::new("ingress", "default")));
     assert_eq!(settings.state_dir, None);
     assert_eq!(settings.log_level, LogLevel::Debug);
@@ -188,10 +188,10 @@ fn problems_name_the_flag_or_variable_they_are_about() {
 #[test]
 fn rules_between_settings_name_where_the_value_came_from() {
     let inputs = environment(&[("PORTCULLIS_HTTP_REDIRECT_CODE", "200"), ("PORTCULLIS_HTTP_PORT", "8443")]);
-    insta::assert_snapshot!(inputs.load().unwrap_err(), @r"
-    PORTCULLIS_HTTP_REDIRECT_CODE: must be 301, 302, 303, 307 or 308
-    https-port: must differ from http-port
-    ");
+    insta::assert_snapshot!(inputs.load().unwrap_err(), @r#"
+    PORTCULLIS_HTTP_REDIRECT_CODE: "200" must be 301, 302, 303, 307 or 308
+    https-port: "8443" must differ from http-port
+    "#);
 }
 
 #[test]
@@ -267,8 +267,38 @@ fn notices_serialize_with_their_place() {
 
 #[test]
 fn a_password_in_a_proxy_url_is_refused_and_not_repeated() {
-    let error = load_file("settings.yaml", "ocsp-proxy: http://user:hunter2@proxy:3128").unwrap_err();
-    assert_eq!(error, "settings.yaml:1: ocsp-proxy: must not carry a user or password");
+    for setting in [
+        "ocsp-proxy: http://user:hunter2@proxy:3128",
+        "ocsp-proxy: user:hunter2@proxy",
+        "ocsp-responder-overrides: { \"http://a/\": \"http://user:hunter2@b/\" }",
+        "ocsp-responder-overrides: [\"http://a/=http://user:hunter2@b/\"]",
+        "ocsp-responder-overrides: [\"http://user:hunter2@b/\"]",
+        "ocsp-responder-overrides: { \"http://user:hunter2@a/\": \"http://b/\" }",
+    ] {
+        let error = load_file("settings.yaml", setting).unwrap_err();
+        assert!(error.starts_with("settings.yaml:1: ocsp-") && error.contains('…'), "{error}");
+        assert!(!error.contains("hunter2"), "{error}");
+    }
+}
+
+#[test]
+fn urls_that_cannot_be_asked_are_errors_that_name_key_value_and_expectation() {
+    for (setting, expected) in [
+        ("ocsp-proxy: proxy:3128", "ocsp-proxy: \"proxy:3128\" is not a URL such as http://"),
+        ("ocsp-proxy: https://proxy/", "ocsp-proxy: \"https://proxy/\" must start with http://"),
+        ("ocsp-proxy: http://proxy:22", "ocsp-proxy: \"http://proxy:22\" is not a URL such as http://"),
+        (
+            "ocsp-responder-overrides: { \"http://a/\": \"ftp://b/\" }",
+            "ocsp-responder-overrides: \"ftp://b/\" is not a URL such as http://",
+        ),
+        (
+            "ocsp-responder-overrides: { a: \"http://b/\" }",
+            "ocsp-responder-overrides: \"a=http://b/\" must be pairs of URLs",
+        ),
+    ] {
+        let error = load_file("settings.yaml", setting).unwrap_err();
+        assert!(error.starts_with(&format!("settings.yaml:1: {expected}")), "{error}");
+    }
 }
 
 proptest! {

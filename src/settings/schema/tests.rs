@@ -52,6 +52,7 @@ fn restart_is_required_for_what_is_made_at_start_only() {
         "http-port",
         "https-port",
         "ingress-class",
+        "keep-objects",
         "kubeconfig",
         "manifests",
         "mesh-port",

@@ -5,6 +5,7 @@
 
 use std::fmt::Write;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{ACCEPT, RETRY_AFTER};
@@ -55,6 +56,8 @@ pub enum ApiError {
 #[derive(Clone)]
 pub struct Api {
     client: Client,
+    /// Where it is: host, port and path of its URL.
+    server: Arc<str>,
 }
 
 /// Makes a client from this kubeconfig file, else the Service Account of the pod, else `$KUBECONFIG` or
@@ -83,7 +86,15 @@ impl Api {
         config.connect_timeout = Some(CONNECT);
         // Each caller has a backoff of its own that knows what it waits for.
         config.default_retry = false;
-        Ok(Self { client: Client::try_from(config)? })
+        let url = &config.cluster_url;
+        let port = url.port_u16().map_or(String::new(), |port| format!(":{port}"));
+        let server = format!("{}{port}{}", url.host().unwrap_or_default(), url.path()).into();
+        Ok(Self { client: Client::try_from(config)?, server })
+    }
+
+    /// Which API server it is, for telling two apart.
+    pub fn server(&self) -> &str {
+        &self.server
     }
 
     /// The client, for what is written.

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::Sender;
 
+use super::kept::Text;
 use super::references::References;
 use crate::sources::{Batch, IngressStatus, ObjectFindings, WatchState};
 use crate::store::Event;
@@ -20,6 +21,8 @@ pub(super) struct Hub {
     /// Watches that have not listed yet.
     unlisted: RefCell<BTreeSet<WatchId>>,
     next_id: Cell<WatchId>,
+    /// Some kind is served as it was kept on disk.
+    restored: Cell<bool>,
     references: RefCell<References>,
     /// The references may name other missing Secrets than before.
     referenced: Notify,
@@ -31,6 +34,8 @@ pub(super) struct Found {
     pub events: Vec<Event>,
     pub findings: Vec<ObjectFindings>,
     pub statuses: Vec<IngressStatus>,
+    /// What is kept of them on disk; nothing of those that have gone.
+    pub kept: Vec<(ObjectName, Option<Text>)>,
 }
 
 impl Found {
@@ -45,6 +50,7 @@ impl Hub {
             batches,
             unlisted: RefCell::default(),
             next_id: Cell::default(),
+            restored: Cell::default(),
             references: RefCell::new(References::new(default_certificate)),
             referenced: Notify::new(),
         }
@@ -61,6 +67,17 @@ impl Hub {
     pub fn listed(&self, id: WatchId) {
         self.unlisted.borrow_mut().remove(&id);
         self.referenced.notify_one();
+    }
+
+    /// A whole kind is served as it was kept on disk, which counts as listed.
+    pub fn restored(&self, id: WatchId) {
+        self.restored.set(true);
+        self.listed(id);
+    }
+
+    /// Whether some kind is served as it was kept on disk.
+    pub fn is_restored(&self) -> bool {
+        self.restored.get()
     }
 
     /// Whether all have listed but this one.

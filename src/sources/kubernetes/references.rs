@@ -9,7 +9,8 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::sleep;
 
 use super::hub::{Found, Hub};
-use super::watch::{Target, Watch};
+use super::keeper::Keeper;
+use super::watch::{Target, Watch, named_shelf};
 use super::{Api, Resource};
 use crate::diagnostics::ObjectRef;
 use crate::sources::ObjectFindings;
@@ -114,13 +115,17 @@ fn secrets_of(ingress: &Ingress) -> BTreeSet<ObjectName> {
 }
 
 /// Follows the missing Secrets by name, until it is dropped.
-pub(super) async fn follow(api: &Api, hub: &Rc<Hub>, secrets: &'static Resource) {
+pub(super) async fn follow(api: &Api, hub: &Rc<Hub>, secrets: &'static Resource, keeper: Option<&Keeper>) {
     let first = hub.register();
     while !hub.all_listed_but(first) {
         hub.changed().await;
     }
-    let mut watches = Watches { api, hub, secrets, tasks: JoinSet::new(), by_name: HashMap::new() };
+    let mut watches = Watches { api, hub, secrets, keeper, tasks: JoinSet::new(), by_name: HashMap::new() };
     watches.reconcile().await;
+    if let Some(keeper) = keeper {
+        // Those that nobody has named since the last start.
+        keeper.of(named_shelf(secrets)).only(watches.by_name.keys().cloned().collect()).await;
+    }
     hub.listed(first);
     hub.send_named(Found::default(), None).await;
     loop {
@@ -134,6 +139,7 @@ struct Watches<'a> {
     api: &'a Api,
     hub: &'a Rc<Hub>,
     secrets: &'static Resource,
+    keeper: Option<&'a Keeper>,
     tasks: JoinSet<()>,
     by_name: HashMap<ObjectName, AbortHandle>,
 }
@@ -155,7 +161,7 @@ impl Watches<'_> {
         for name in wanted {
             if !self.by_name.contains_key(&name) {
                 let target = Target::one(self.secrets, &name);
-                let watch = Watch::of_one(self.api.clone(), target, self.hub.clone());
+                let watch = Watch::of_one(self.api.clone(), target, self.hub.clone(), self.keeper);
                 self.by_name.insert(name, self.tasks.spawn_local(watch.run()));
             }
         }
@@ -167,6 +173,9 @@ impl Watches<'_> {
     async fn stop(&mut self, name: ObjectName) {
         if let Some(task) = self.by_name.remove(&name) {
             task.abort();
+        }
+        if let Some(keeper) = self.keeper {
+            keeper.of(named_shelf(self.secrets)).objects(vec![(name.clone(), None)]).await;
         }
         if !self.hub.is_watched(&name) {
             let about = ObjectRef::new(Kind::Secret, &name);

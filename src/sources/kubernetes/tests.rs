@@ -1,5 +1,6 @@
 //! The watch loop against a scripted server on a local port. What a real one does is in `tests/cluster`.
 
+mod kept;
 mod server;
 
 use std::time::Duration;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{self, Receiver};
-use tokio::task::LocalSet;
+use tokio::task::{AbortHandle, LocalSet};
 use tokio::time::timeout;
 
 use super::*;
@@ -73,18 +74,24 @@ fn run<F: Future<Output = ()>>(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     LocalSet::new().block_on(&runtime, async {
         let server = Server::start(script).await;
-        let config = kube::Config::new(server.url().parse().unwrap());
-        let source = Kubernetes {
-            api: Api::new(config).unwrap(),
-            namespace: Some("shop".into()),
-            config_map: None,
-            default_certificate: None,
-        };
-        let (sender, batches) = mpsc::channel(64);
-        tokio::task::spawn_local(source.run(sender));
-        let seen = Seen { batches, store: Store::new(), synced: false, states: Vec::new() };
+        let (seen, _) = follow(&server, None);
         test(seen, server).await;
     });
+}
+
+/// Starts a source for the namespace `shop` of this server.
+fn follow(server: &Server, keep: Option<Keep>) -> (Seen, AbortHandle) {
+    let config = kube::Config::new(server.url().parse().unwrap());
+    let source = Kubernetes {
+        api: Api::new(config).unwrap(),
+        namespace: Some("shop".into()),
+        config_map: None,
+        default_certificate: None,
+        keep,
+    };
+    let (sender, batches) = mpsc::channel(64);
+    let task = tokio::task::spawn_local(source.run(sender)).abort_handle();
+    (Seen { batches, store: Store::new(), synced: false, states: Vec::new() }, task)
 }
 
 fn service(name: &str, version: u64) -> Value {
@@ -130,6 +137,20 @@ fn is_list_of(path: &str, plural: &str) -> bool {
 
 fn is_watch_of(path: &str, plural: &str) -> bool {
     path.contains(&format!("/{plural}?")) && path.contains("watch=1")
+}
+
+#[test]
+fn a_page_that_fails_costs_nothing_of_the_pages_before() {
+    let script = |path: &str, count| match is_list_of(path, "services") {
+        true if !path.contains("continue=") => Some(page(12, &[service("a", 10)], "next")),
+        true if count == 0 => Some(Reply::json(500, json!({ "code": 500, "message": "lost" }))),
+        true => Some(page(12, &[service("b", 11)], "")),
+        false => None,
+    };
+    run(script, |mut seen, _| async move {
+        seen.until(|seen, _| seen.has_service("b")).await;
+        assert!(seen.has_service("a"), "it was on a page that arrived");
+    });
 }
 
 #[test]

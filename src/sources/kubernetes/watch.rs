@@ -11,6 +11,8 @@
 //! other data than before. A list is compared with what is known: only what differs is decoded and passed on,
 //! so that listing again costs little and never empties first.
 
+mod restore;
+
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,11 +20,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::FutureExt;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::api::{Api, ApiError, Lines};
 use super::backoff::Backoff;
 use super::hub::{Found, Hub, WatchId};
+use super::keeper::{Keeper, TargetKeeper};
+use super::kept::text_of;
 use super::wire::{Line, Page, Status, ingress_status, version_of};
 use super::{Follow, Resource};
 use crate::diagnostics::ObjectRef;
@@ -45,6 +49,8 @@ pub(super) struct Target {
     resource: &'static Resource,
     namespace: Option<String>,
     selector: Option<String>,
+    /// The only object that is followed.
+    object: Option<ObjectName>,
     /// What it is called in diagnostics.
     name: Arc<str>,
     optional: bool,
@@ -61,7 +67,7 @@ impl Target {
         };
         let namespace = namespace.filter(|_| !resource.kind.is_cluster_scoped()).map(str::to_owned);
         let (name, optional) = (resource.plural.into(), resource.optional);
-        Some(Self { resource, namespace, selector, name, optional })
+        Some(Self { resource, namespace, selector, object: None, name, optional })
     }
 
     /// The one object of this name, whether it exists or not.
@@ -70,12 +76,23 @@ impl Target {
             resource,
             namespace: Some(name.namespace.to_string()),
             selector: Some(format!("metadata.name={}", name.name)),
+            object: Some(name.clone()),
             name: format!("{}/{name}", resource.plural).into(),
             optional: true,
         }
     }
 
-    fn path(&self, query: &[(&str, &str)]) -> String {
+    /// What it is called in the state directory. Neither `@` nor `.` is in the name of a kind or namespace.
+    fn shelf(&self) -> String {
+        match (&self.object, &self.namespace) {
+            (Some(_), _) => named_shelf(self.resource),
+            (None, Some(namespace)) => format!("{}@{namespace}", self.resource.plural),
+            (None, None) => self.resource.plural.into(),
+        }
+    }
+
+    /// The request for it.
+    pub fn path(&self, query: &[(&str, &str)]) -> String {
         let root = if self.resource.api_version.contains('/') { "apis" } else { "api" };
         let mut path = format!("/{root}/{}", self.resource.api_version);
         if let Some(namespace) = &self.namespace {
@@ -97,6 +114,11 @@ impl Target {
     }
 }
 
+/// What the objects of a kind that are followed by name are called together in the state directory.
+pub(super) fn named_shelf(resource: &Resource) -> String {
+    format!("{}.named", resource.plural)
+}
+
 /// Follows one target.
 pub(super) struct Watch {
     api: Api,
@@ -112,26 +134,35 @@ pub(super) struct Watch {
     /// The latest version seen, where it is a number.
     latest: Option<u64>,
     state: WatchState,
+    /// Keeps what is passed on in the state directory.
+    keeper: Option<TargetKeeper>,
 }
 
 impl Watch {
-    pub fn new(api: Api, target: Target, hub: Rc<Hub>) -> Self {
+    pub fn new(api: Api, target: Target, hub: Rc<Hub>, keeper: Option<&Keeper>) -> Self {
         let id = hub.register();
-        let state = WatchState { name: target.name.clone(), synced: false, last_error: None, since: now() };
+        let (name, since) = (target.name.clone(), now());
+        let state = WatchState { name, synced: false, last_error: None, since, stale_since: None };
         let (known, faulty) = (HashMap::new(), HashSet::new());
-        Self { api, target, hub, id, single: false, known, faulty, latest: None, state }
+        let keeper = keeper.map(|keeper| keeper.of(target.shelf()));
+        Self { api, target, hub, id, single: false, known, faulty, latest: None, state, keeper }
     }
 
     /// Follows a single object.
-    pub fn of_one(api: Api, target: Target, hub: Rc<Hub>) -> Self {
-        Self { single: true, ..Self::new(api, target, hub) }
+    pub fn of_one(api: Api, target: Target, hub: Rc<Hub>, keeper: Option<&Keeper>) -> Self {
+        Self { single: true, ..Self::new(api, target, hub, keeper) }
     }
 
     /// Runs for as long as it is not dropped.
     pub async fn run(mut self) {
         let mut backoff = Backoff::default();
+        let mut patience = self.patience();
         loop {
-            let error = match self.list().await {
+            let listed = match patience.take() {
+                Some(patience) => timeout(patience, self.list()).await.unwrap_or(Err(ApiError::Timeout)),
+                None => self.list().await,
+            };
+            let error = match listed {
                 Ok(version) => {
                     let Err(error) = self.watch(version, &mut backoff).await;
                     error
@@ -140,11 +171,13 @@ impl Watch {
             };
             let pause = backoff.next(&error);
             self.failed(&error).await;
+            self.restore().await;
             sleep(pause).await;
         }
     }
 
-    /// Reads everything and passes on what differs from what is known. The version to watch from.
+    /// Reads everything and passes on what differs from what is known. The version to watch from. Where it fails, or
+    /// is given up half-way, it is as if it had not been tried.
     async fn list(&mut self) -> Result<String, ApiError> {
         let mut listing = Listing::default();
         loop {
@@ -162,6 +195,8 @@ impl Watch {
                 self.take_listed(&mut listing, &object);
                 object.wipe();
             }
+            // Page by page, so that not all of them are in memory once more.
+            self.keep(&mut listing.found).await;
             listing.next = page.metadata.next;
             if listing.next.is_empty() {
                 self.finish(listing, &version).await;
@@ -178,7 +213,8 @@ impl Watch {
             listing.seen.insert(name);
             return;
         }
-        if let Some(name) = self.apply(&mut listing.found, object) {
+        if let Some(name) = self.decode(&mut listing.found, object) {
+            listing.versions.push((name.clone(), version.into()));
             listing.seen.insert(name);
         }
     }
@@ -188,13 +224,17 @@ impl Watch {
         for name in gone {
             self.delete(&mut listing.found, name);
         }
+        self.known.extend(listing.versions);
         self.saw(version);
-        if !std::mem::replace(&mut self.state.synced, true) {
+        let first = !std::mem::replace(&mut self.state.synced, true);
+        if first {
             self.state.since = now();
         }
+        self.state.stale_since = None;
         tracing::info!(what = %self.target.name, objects = self.known.len(), "listed");
         self.hub.listed(self.id);
         self.send(listing.found, true).await;
+        self.confirm(first, version).await;
     }
 
     /// Passes on changes from `version` on, until something calls for a new list.
@@ -225,6 +265,7 @@ impl Watch {
                 false => backoff.reset(),
             }
             self.look_at_version().await?;
+            self.confirm(false, &version).await;
         }
     }
 
@@ -262,7 +303,11 @@ impl Watch {
         let mut line: Line = serde_json::from_slice(line).map_err(|_| ApiError::Unreadable)?;
         let object = &line.object;
         match &*line.kind {
-            "ADDED" | "MODIFIED" => drop(self.apply(found, object)),
+            "ADDED" | "MODIFIED" => {
+                if let Some(name) = self.decode(found, object) {
+                    self.known.insert(name, version_of(object).into());
+                }
+            }
             "DELETED" => {
                 if let Some(name) = self.name_of(object) {
                     self.delete(found, name);
@@ -313,7 +358,8 @@ impl Watch {
         Some(ObjectName::new(namespace, metadata.get_str("name")?))
     }
 
-    fn apply(&mut self, found: &mut Found, node: &Node<'_>) -> Option<ObjectName> {
+    /// Finds an object, and what is wrong with it. Nothing counts before it is sent.
+    fn decode(&self, found: &mut Found, node: &Node<'_>) -> Option<ObjectName> {
         let kind = self.target.resource.kind;
         let mut findings = Findings::new();
         let decoded = Object::decode(self.target.resource.api_version, kind.as_str(), node, &mut findings);
@@ -322,19 +368,17 @@ impl Watch {
             // Nothing of it is of use, but it has not gone either: what it was stays.
             Decoded::Nothing | Decoded::Unknown(_) => self.name_of(node)?,
         };
-        self.known.insert(name.clone(), version_of(node).into());
         if let Decoded::Object(object) = decoded {
             if kind == Kind::Ingress {
                 found.statuses.push(ingress_status(name.clone(), node));
             }
+            if self.keeper.is_some() {
+                found.kept.push((name.clone(), Some(text_of(node))));
+            }
             found.events.push(Event::Apply(object));
         }
         let diagnostics = findings.into_list();
-        let was_faulty = match diagnostics.is_empty() {
-            true => self.faulty.remove(&name),
-            false => !self.faulty.insert(name.clone()),
-        };
-        if was_faulty || !diagnostics.is_empty() {
+        if self.faulty.contains(&name) || !diagnostics.is_empty() {
             found.findings.push(ObjectFindings { about: ObjectRef::new(kind, &name), diagnostics });
         }
         Some(name)
@@ -343,18 +387,30 @@ impl Watch {
     fn delete(&mut self, found: &mut Found, name: ObjectName) {
         let kind = self.target.resource.kind;
         self.known.remove(&name);
-        if self.faulty.remove(&name) {
+        if self.faulty.contains(&name) {
             let about = ObjectRef::new(kind, &name);
             found.findings.push(ObjectFindings { about, diagnostics: Vec::new() });
+        }
+        if self.keeper.is_some() {
+            found.kept.push((name.clone(), None));
         }
         found.events.push(Event::Delete(kind, name));
     }
 
-    async fn send(&self, found: Found, state: bool) {
+    async fn send(&mut self, mut found: Found, state: bool) {
+        for ObjectFindings { about, diagnostics } in &found.findings {
+            let name = ObjectName::new(about.namespace.clone(), about.name.clone());
+            match diagnostics.is_empty() {
+                true => self.faulty.remove(&name),
+                false => self.faulty.insert(name),
+            };
+        }
+        let kept = std::mem::take(&mut found.kept);
         match self.single {
             true => self.hub.send_named(found, None).await,
             false => self.hub.send(found, state.then(|| self.state.clone())).await,
         }
+        self.keep(&mut Found { kept, ..Found::default() }).await;
     }
 
     /// Says that changes arrive again.
@@ -404,10 +460,13 @@ impl Watch {
 struct Listing {
     found: Found,
     seen: HashSet<ObjectName>,
+    /// The versions of what was found.
+    versions: Vec<(ObjectName, Box<str>)>,
     next: String,
 }
 
-fn now() -> i64 {
+/// Seconds since the Unix epoch.
+pub(super) fn now() -> i64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(now.as_secs()).unwrap_or(i64::MAX)
 }

@@ -13,7 +13,7 @@ use super::Wanted;
 use super::address::is_permitted;
 use super::fetch::{FetchError, Order};
 use super::settings::OcspSettings;
-use super::target::{Host, Target};
+use crate::names::responder::{Host, Target};
 use crate::tls::ocsp::request::Request;
 use crate::tls::ocsp::response::{Refusal, Staple, verify};
 use crate::tls::ocsp::schedule::{refresh_delay, retry_delay};

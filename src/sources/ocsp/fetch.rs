@@ -22,7 +22,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::address::is_permitted;
 use super::settings::OcspSettings;
-use super::target::{Host, Target};
+use crate::names::responder::{Host, Target};
 use crate::tls::ocsp::https;
 use crate::tls::ocsp::request::Request;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use super::target::{Target, UrlError};
+use crate::names::responder::Target;
 use crate::settings::Settings;
 
 /// How responders are asked. The names in brackets are the keys of the settings file.
@@ -27,22 +27,15 @@ pub struct OcspSettings {
 }
 
 impl OcspSettings {
-    /// Out of the gateway's settings. A URL that cannot be asked is left out, with a warning.
+    /// Out of the gateway's settings.
     pub fn of(settings: &Settings) -> Self {
-        let target = |key, url: &String| {
-            let warn = |error: &UrlError| tracing::warn!(key, %error, "a URL in the settings is not used");
-            Target::parse(url).inspect_err(warn).ok()
-        };
-        let override_of =
-            |(from, to): (&String, &String)| Some((from.clone(), target("ocsp-responder-overrides", to)?));
-        let overrides = settings.ocsp_responder_overrides.iter();
         Self {
             enabled: settings.enable_ocsp,
             timeout: settings.ocsp_timeout,
             concurrency: settings.ocsp_concurrency,
             allowed_cidrs: settings.ocsp_allowed_cidrs.clone(),
-            overrides: overrides.filter_map(override_of).collect(),
-            proxy: settings.ocsp_proxy.as_ref().and_then(|url| target("ocsp-proxy", url)),
+            overrides: settings.ocsp_responder_overrides.clone(),
+            proxy: settings.ocsp_proxy.clone(),
         }
     }
 
@@ -74,23 +67,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_are_taken_over_and_unusable_urls_are_left_out() {
+    fn settings_are_taken_over() {
         assert_eq!(OcspSettings::of(&Settings::default()), OcspSettings::default());
-        let pair = |from: &str, to: &str| (from.to_owned(), to.to_owned());
+        let target = |url: &str| Target::parse(url).unwrap();
         let settings = Settings {
             enable_ocsp: false,
             ocsp_concurrency: 3,
-            ocsp_proxy: Some("http://proxy:3128".into()),
-            ocsp_responder_overrides: [
-                pair("http://a/", "http://10.0.0.1:8080/"),
-                pair("http://b/", "http://c:22/"),
-            ]
-            .into(),
+            ocsp_proxy: Some(target("http://proxy:3128")),
+            ocsp_responder_overrides: [("http://a/".into(), target("http://10.0.0.1:8080/"))].into(),
             ..Settings::default()
         };
         let OcspSettings { enabled, concurrency, overrides, proxy, .. } = OcspSettings::of(&settings);
         assert_eq!((enabled, concurrency), (false, 3));
         assert_eq!(proxy.unwrap().authority(), "proxy:3128");
-        assert_eq!(overrides.keys().collect::<Vec<_>>(), ["http://a/"]);
+        assert_eq!(overrides["http://a/"].authority(), "10.0.0.1:8080");
     }
 }

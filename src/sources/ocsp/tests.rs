@@ -7,8 +7,8 @@ use tokio::time::Instant;
 
 use self::bench::{Answerer, Bench, NOW, Pki, scripted};
 use super::fetch::FetchError;
-use super::target::Target;
 use super::*;
+use crate::names::responder::Target;
 use crate::tls::ocsp::status::OcspState;
 use crate::tls::ocsp::testing::{Answer, unsuccessful};
 

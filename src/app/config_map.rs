@@ -1,0 +1,120 @@
+//! The ConfigMap with settings: read before anything starts, because listeners may be among them, and told about
+//! in findings, which become its Events.
+//!
+//! It counts with the Kubernetes source only; on a machine there is the settings file. Once the gateway runs, its
+//! changes come from the watch as those of every object do.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::time::timeout;
+
+use crate::diagnostics::{Diagnostic, ObjectRef, Severity};
+use crate::settings::choices::Source;
+use crate::settings::field::display;
+use crate::settings::load::{Inputs, Loaded};
+use crate::settings::{Change, Class, Settings};
+use crate::sources::kubernetes::{self, Api, read_config_map};
+use crate::store::objects::{ConfigMap, Kind, ObjectName};
+use crate::supervisor::messages::Start;
+
+/// How long a first generation waits for it. Without it the gateway starts with what else there is.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The ConfigMap that settings are read from.
+pub(super) fn name(settings: &Settings) -> Option<&ObjectName> {
+    settings.configmap.as_ref().filter(|_| settings.source == Source::Kubernetes)
+}
+
+/// Reads the ConfigMap into `inputs`, and the settings anew with it.
+///
+/// # Errors
+/// Another generation serves until this one does, and the ConfigMap cannot be read or is bad: without it this one
+/// would serve by other settings. Where there is no other generation that is no error; it is told later.
+pub(super) async fn load(inputs: &mut Inputs, loaded: Loaded, start: &Start) -> anyhow::Result<Loaded> {
+    // One in place of another that crashed has its settings already, and hears of the ConfigMap from the watch.
+    let Some(name) = name(&loaded.settings).filter(|_| start.settings.is_none()) else { return Ok(loaded) };
+    let api = kubernetes::connect(loaded.settings.kubeconfig.as_deref()).await?;
+    inputs.config_map = match start.succeeds {
+        true => read_config_map(&api, name).await.with_context(|| format!("ConfigMap {name}"))?,
+        false => read_or_kept(&api, name, &loaded.settings).await,
+    };
+    match inputs.load() {
+        Err(error) if !start.succeeds => {
+            tracing::error!(%error, "the gateway starts without the settings in the ConfigMap");
+            Ok(loaded)
+        }
+        read => Ok(read?),
+    }
+}
+
+async fn read_or_kept(api: &Api, name: &ObjectName, settings: &Settings) -> Option<ConfigMap> {
+    let error = match timeout(PATIENCE, read_config_map(api, name)).await {
+        Ok(Ok(config_map)) => return config_map,
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => "the API server did not answer in time".into(),
+    };
+    let state_dir = settings.state_dir.as_deref().filter(|_| settings.keep_objects);
+    let kept = state_dir.and_then(|dir| kubernetes::kept_config_map(api, objects_folder(dir), name));
+    let instead = if kept.is_some() { "as it was kept on disk" } else { "unknown for now" };
+    tracing::warn!(config_map = %name, %error, "the ConfigMap cannot be read: it counts {instead}");
+    kept
+}
+
+/// Where objects are kept.
+pub(super) fn objects_folder(state_dir: &Path) -> std::path::PathBuf {
+    state_dir.join("objects")
+}
+
+/// What there is to say about the ConfigMap: what is pending and why, and why the last edit was refused.
+pub(super) fn findings(name: &ObjectName, pending: &[Change], rejected: Option<&str>) -> Vec<Diagnostic> {
+    let about = || ObjectRef::new(Kind::ConfigMap, name);
+    let waits = |change: &Change| {
+        let why = match change.class {
+            Class::Restart(reason) => reason,
+            Class::Dynamic => return None,
+        };
+        let (old, new) = (display(&change.old), display(&change.new));
+        let message = format!("the change from {old:?} to {new:?} waits for a new worker generation: {why}");
+        Some(Diagnostic::new(Severity::Warning, about(), change.key, "RestartPending", message))
+    };
+    let refused = rejected.map(|error| {
+        let message = format!("the edit is refused and the last good settings stay: {error}");
+        Diagnostic::new(Severity::Error, about(), "", "SettingsRejected", message)
+    });
+    pending.iter().filter_map(waits).chain(refused).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn findings_say_what_waits_and_what_was_refused() {
+        let name = ObjectName::new("ingress", "settings");
+        let before = Settings::default();
+        let after = Settings { https_port: 9443, hsts: false, ..Settings::default() };
+        let found = findings(&name, &before.diff(&after), Some("hsts: \"maybe\" is not true or false"));
+        let found: Vec<_> = found.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            found,
+            [
+                "ConfigMap ingress/settings: https-port: the change from \"8443\" to \"9443\" waits for a new \
+                 worker generation: listeners are opened before workers start (RestartPending)",
+                "ConfigMap ingress/settings: the edit is refused and the last good settings stay: hsts: \
+                 \"maybe\" is not true or false (SettingsRejected)",
+            ]
+        );
+        assert!(findings(&name, &[], None).is_empty());
+    }
+
+    #[test]
+    fn with_the_directory_source_there_is_none() {
+        let configmap = Some(ObjectName::new("ingress", "settings"));
+        let mut settings = Settings { configmap, ..Settings::default() };
+        assert_eq!(name(&settings), None);
+        settings.source = Source::Kubernetes;
+        assert!(name(&settings).is_some());
+    }
+}
