@@ -85,12 +85,15 @@ pub struct Kubernetes {
     pub config_map: Option<ObjectName>,
     /// The Secret of the default certificate, wherever it is.
     pub default_certificate: Option<ObjectName>,
+    /// The Secret with session ticket keys, wherever it is.
+    pub ticket_keys: Option<ObjectName>,
 }
 
 impl Kubernetes {
     /// Sends what there is, then what changes, until the receiver is dropped.
     pub async fn run(self, batches: Sender<Batch>) {
-        let hub = Rc::new(Hub::new(batches, self.default_certificate.clone()));
+        let secrets = self.default_certificate.iter().chain(&self.ticket_keys).cloned();
+        let hub = Rc::new(Hub::new(batches, secrets));
         let mut watches = JoinSet::new();
         for target in self.targets() {
             watches.spawn_local(Watch::new(self.api.clone(), target, hub.clone()).run());

@@ -80,7 +80,7 @@ impl Setup {
             .unwrap();
         let at = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let mut gateway =
-            Gateway { process, http: at(ports[0]), https: at(ports[1]), log, folder: self.folder };
+            Gateway { process, http: at(ports[0]), https: at(ports[1]), admin: at(ports[2]), log, folder: self.folder };
         gateway.wait_until_it_answers(proxied);
         gateway
     }
@@ -97,6 +97,7 @@ pub struct Gateway {
     process: Child,
     pub http: SocketAddr,
     pub https: SocketAddr,
+    admin: SocketAddr,
     log: PathBuf,
     folder: TempDir,
 }
@@ -122,6 +123,11 @@ impl Gateway {
         let pair = Authority::new("test").leaf(&["a.example"]).issue();
         let setup = Setup::new().service("web", &[address]).secret("a-tls", &pair).ingress(&ingress);
         settings.iter().fold(setup, |setup, line| setup.setting(line)).start()
+    }
+
+    /// What the admin port says.
+    pub fn admin(&self, path: &str) -> String {
+        Client::plain(self.admin).get("localhost", path).text()
     }
 
     pub fn client(&self) -> Client {

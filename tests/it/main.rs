@@ -25,4 +25,5 @@ mod rotation;
 mod routing;
 mod site;
 mod timeouts;
+mod tickets;
 mod tls;

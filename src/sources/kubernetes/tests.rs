@@ -79,6 +79,7 @@ fn run<F: Future<Output = ()>>(
             namespace: Some("shop".into()),
             config_map: None,
             default_certificate: None,
+            ticket_keys: None,
         };
         let (sender, batches) = mpsc::channel(64);
         tokio::task::spawn_local(source.run(sender));
