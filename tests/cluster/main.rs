@@ -5,14 +5,18 @@
 //! of their own.
 
 mod backend;
+mod balancer;
 mod certificates;
 mod control_plane;
 mod gateway;
 
 mod classes;
+mod conformance;
 mod outage;
+mod replicas;
 mod rights;
 mod secrets;
+mod shipping;
 mod status;
 
 use std::time::{Duration, Instant};
