@@ -23,8 +23,7 @@ use crate::store::objects::{ObjectName, TICKET_KEYS_TYPE, is_label, is_subdomain
 /// What a key file has.
 const KEY_FILE: usize = 80;
 /// How keys are named: by a date that sorts.
-const NAME: &[BorrowedFormatItem<'_>] =
-    format_description!("[year][month][day]T[hour][minute][second]Z");
+const NAME: &[BorrowedFormatItem<'_>] = format_description!("[year][month][day]T[hour][minute][second]Z");
 
 /// Make and rotate the session ticket keys that replicas share
 #[derive(Args, Clone, Debug)]

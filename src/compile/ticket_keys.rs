@@ -20,7 +20,8 @@ pub(super) fn compile_ticket_keys(
             Some(keys) if !keys.is_empty() => return (Some(keys.clone()), Vec::new()),
             Some(_) => ("data", "NoTicketKeys", "the Secret has no usable session ticket key".to_owned()),
             None => {
-                let problem = format!("session ticket keys are read from a Secret of type {TICKET_KEYS_TYPE} only");
+                let problem =
+                    format!("session ticket keys are read from a Secret of type {TICKET_KEYS_TYPE} only");
                 ("type", "WrongSecretType", problem)
             }
         },

@@ -18,8 +18,8 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use rustls::server::ProducesTickets;
 use zeroize::Zeroizing;
 
-pub use key::{NoRandom, TicketKey, TicketKeyError};
 use key::{KEY_LEN, NAME_LEN};
+pub use key::{NoRandom, TicketKey, TicketKeyError};
 
 /// Keys that replicas share, newest first.
 pub type SharedKeys = Arc<[Arc<TicketKey>]>;

@@ -1,7 +1,7 @@
 //! An endpoint without a container: an HTTP server in the test, and the EndpointSlice that leads to it.
 
 use std::io::{Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
@@ -40,10 +40,6 @@ impl Backend {
             }
         });
         Self { address, port, slow }
-    }
-
-    pub fn address(&self) -> SocketAddr {
-        (self.address, self.port).into()
     }
 
     /// How many requests for `/slow` wait.

@@ -48,11 +48,8 @@ impl Gateway {
     /// Starts it, ready or not.
     pub fn start_only(kubeconfig: &Path, arguments: &[&str]) -> Self {
         let [http, https, admin] = free_ports();
-        let ports = [
-            format!("--http-port={http}"),
-            format!("--https-port={https}"),
-            format!("--admin-port={admin}"),
-        ];
+        let ports =
+            [format!("--http-port={http}"), format!("--https-port={https}"), format!("--admin-port={admin}")];
         let fixed = ["--source=kubernetes", "--workers=1", "--bind-address=127.0.0.1"];
         let ports = ports.iter().map(String::as_str);
         let all: Vec<_> = fixed.into_iter().chain(ports).chain(arguments.iter().copied()).collect();
@@ -227,7 +224,9 @@ fn exchange(stream: &mut (impl Read + Write), host: &str, path: &str) -> Result<
     let Some((head, body)) = text.split_once("\r\n\r\n") else {
         return Err(read.err().map_or_else(|| "no answer".into(), |error| error.to_string()));
     };
-    let field = |line: &str| line.split_once(':').map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()));
+    let field = |line: &str| {
+        line.split_once(':').map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
+    };
     let mut fields = head.lines().filter_map(field);
     let location = fields.find(|(name, _)| name == "location").map(|(_, value)| value);
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());

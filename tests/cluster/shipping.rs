@@ -124,15 +124,26 @@ fn the_kustomization_is_accepted_and_its_arguments_run() {
     let Some(plane) = plane() else { return };
     let rendered = plane.kubectl(&["kustomize", &format!("{ROOT}/config/kubernetes")]);
     let objects = dry_run(&plane, &rendered);
-    for kind in ["ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "IngressClass",
-        "ConfigMap", "Deployment", "Service", "PodDisruptionBudget", "Namespace"]
-    {
+    for kind in [
+        "ServiceAccount",
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "Role",
+        "RoleBinding",
+        "IngressClass",
+        "ConfigMap",
+        "Deployment",
+        "Service",
+        "PodDisruptionBudget",
+        "Namespace",
+    ] {
         assert_eq!(of_kind(&objects, kind).len(), 1, "{kind}");
     }
     let deployment = named(&objects, "Deployment", "portcullis");
     expect_restricted(&plane, &deployment["spec"]["template"]);
     let selector = &deployment["spec"]["selector"]["matchLabels"];
-    for (kind, path) in [("Service", "/spec/selector"), ("PodDisruptionBudget", "/spec/selector/matchLabels")] {
+    for (kind, path) in [("Service", "/spec/selector"), ("PodDisruptionBudget", "/spec/selector/matchLabels")]
+    {
         assert_eq!(named(&objects, kind, "portcullis").pointer(path), Some(selector), "{kind}");
     }
 
@@ -261,9 +272,15 @@ fn the_chart_and_the_kustomization_agree() {
         assert!(ours.as_array().is_some_and(|rules| !rules.is_empty()));
         assert_eq!(ours, theirs, "{kind}");
     }
-    let same = ["/spec/template/spec/containers/0/securityContext", "/spec/template/spec/containers/0/lifecycle",
-        "/spec/template/spec/terminationGracePeriodSeconds", "/spec/template/spec/securityContext",
-        "/spec/template/spec/containers/0/resources", "/spec/strategy", "/spec/replicas"];
+    let same = [
+        "/spec/template/spec/containers/0/securityContext",
+        "/spec/template/spec/containers/0/lifecycle",
+        "/spec/template/spec/terminationGracePeriodSeconds",
+        "/spec/template/spec/securityContext",
+        "/spec/template/spec/containers/0/resources",
+        "/spec/strategy",
+        "/spec/replicas",
+    ];
     let [ours, theirs] = [&base, &chart].map(|objects| named(objects, "Deployment", "portcullis"));
     for path in same {
         assert!(ours.pointer(path).is_some(), "{path}");

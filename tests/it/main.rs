@@ -25,6 +25,6 @@ mod restart;
 mod rotation;
 mod routing;
 mod site;
-mod timeouts;
 mod tickets;
+mod timeouts;
 mod tls;

@@ -110,7 +110,8 @@ fn the_dashboard_asks_for_metrics_that_exist() {
     assert!(panels.len() > 10);
     let targets = panels.iter().flat_map(|panel| panel["targets"].as_array().unwrap());
     let variables = dashboard["templating"]["list"].as_array().unwrap().iter();
-    let variables = variables.filter(|variable| variable["type"] == "query").map(|variable| &variable["query"]);
+    let variables =
+        variables.filter(|variable| variable["type"] == "query").map(|variable| &variable["query"]);
     for query in targets.map(|target| &target["expr"]).chain(variables) {
         let query = query.as_str().unwrap();
         assert_eq!(faults(query), [""; 0], "{query}");

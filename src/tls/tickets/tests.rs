@@ -7,11 +7,7 @@ fn a_ticket_survives_two_rotations_and_not_the_third() {
     let tickets = Tickets::new(Duration::from_secs(600)).unwrap();
     let ticket = tickets.encrypt(b"session").unwrap();
     for rotation in 0..3 {
-        assert_eq!(
-            tickets.decrypt(&ticket).as_deref(),
-            Some(&b"session"[..]),
-            "after {rotation} rotations"
-        );
+        assert_eq!(tickets.decrypt(&ticket).as_deref(), Some(&b"session"[..]), "after {rotation} rotations");
         tickets.rotate().unwrap();
     }
     assert_eq!(tickets.decrypt(&ticket), None);
@@ -99,7 +95,10 @@ fn a_key_file_has_80_or_48_bytes_as_they_are_or_in_base64() {
             let same = TicketKey::parse(text.as_bytes()).unwrap();
             assert_eq!((same.name, &*same.secret), (key.name, &*key.secret), "{text:?}");
         }
-        assert!(!bytes.windows(4).any(|part| key.name.starts_with(part)), "the name says nothing of the file");
+        assert!(
+            !bytes.windows(4).any(|part| key.name.starts_with(part)),
+            "the name says nothing of the file"
+        );
         let other = TicketKey::parse(&file(8, length)).unwrap();
         assert!(other.name != key.name && other.secret != key.secret);
         let mut changed = bytes.clone();

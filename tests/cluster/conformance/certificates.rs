@@ -113,7 +113,14 @@ fn e07_https_ends_when_tls_is_removed_from_the_ingress() {
     site.secured("web", "e07.example.com", "tls");
     site.gateway.expect_http("e07.example.com", 308);
 
-    site.kubectl(&["patch", "ingress", "web", "--type=json", "-p", r#"[{"op": "remove", "path": "/spec/tls"}]"#]);
+    site.kubectl(&[
+        "patch",
+        "ingress",
+        "web",
+        "--type=json",
+        "-p",
+        r#"[{"op": "remove", "path": "/spec/tls"}]"#,
+    ]);
     site.gateway.expect_http("e07.example.com", 200);
     site.expect_generated(Some("e07.example.com"));
 }
@@ -121,8 +128,8 @@ fn e07_https_ends_when_tls_is_removed_from_the_ingress() {
 #[test]
 fn e13_a_secret_that_nothing_names_is_not_worth_a_word() {
     let Some(site) = Site::start("e13", &[("log-level", "debug")], &[]) else { return };
-    let [used, renewed, unused] = ["e13.example.com", "e13.example.com", "unused.example.com"]
-        .map(|host| site.authority.issue(host));
+    let [used, renewed, unused] =
+        ["e13.example.com", "e13.example.com", "unused.example.com"].map(|host| site.authority.issue(host));
     create_secret(site.plane, "e13", "tls", &used);
     create_secret(site.plane, "e13", "nobodys-secret", &unused);
     site.secured("web", "e13.example.com", "tls");
@@ -196,7 +203,8 @@ fn e19_strangers_get_a_generated_certificate_and_404() {
 fn e20_hosts_and_certificates_that_go_leave_nothing_behind() {
     const HOSTS: usize = 30;
     let Some(site) = Site::start("e20", &[("secret-grace-period", "0s")], &[]) else { return };
-    let pairs: Vec<_> = (0..HOSTS).map(|host| site.authority.issue(&format!("h{host}.e20.example.com"))).collect();
+    let pairs: Vec<_> =
+        (0..HOSTS).map(|host| site.authority.issue(&format!("h{host}.e20.example.com"))).collect();
     let manifest: String = (0..HOSTS)
         .map(|host| {
             let (name, host_name) = (format!("h{host}"), format!("h{host}.e20.example.com"));

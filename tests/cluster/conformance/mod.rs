@@ -34,13 +34,14 @@ impl Site {
         plane.apply(&backend.manifest(namespace, "web"));
         set(plane, namespace, settings);
         let scope = [format!("--watch-namespace={namespace}"), format!("--configmap={namespace}/settings")];
-        let arguments: Vec<_> =
-            scope.iter().map(String::as_str).chain(arguments.iter().copied()).collect();
+        let arguments: Vec<_> = scope.iter().map(String::as_str).chain(arguments.iter().copied()).collect();
         let gateway = Gateway::start(&plane.kubeconfig(), &arguments);
         // ConfigMaps are listed before the gateway is ready; what they say is taken over right after.
         eventually("settings are not taken over", || {
             let log = gateway.log();
-            match settings.iter().all(|(key, _)| log.contains(&format!("key=\"{key}\"")) || log.contains(&format!("key={key}"))) {
+            match settings.iter().all(|(key, _)| {
+                log.contains(&format!("key=\"{key}\"")) || log.contains(&format!("key={key}"))
+            }) {
                 true => Ok(()),
                 false => Err(log),
             }
@@ -115,5 +116,7 @@ spec:
 /// Whether it is the certificate that is made where there is none, by the names that ingress-nginx gave it.
 fn is_generated(certificate: &CertificateDer<'_>) -> bool {
     let contains = |text: &str| certificate.windows(text.len()).any(|window| window == text.as_bytes());
-    contains("Kubernetes Ingress Controller Fake Certificate") && contains("Acme Co") && contains("ingress.local")
+    contains("Kubernetes Ingress Controller Fake Certificate")
+        && contains("Acme Co")
+        && contains("ingress.local")
 }

@@ -77,7 +77,8 @@ fn e21_the_first_client_is_shown_a_staple_that_says_good() {
     let Some(site) = Site::start("e21", &settings, &[]) else { return };
     let ca = Ca::new("issuer");
     let responder = Responder::start(&ca);
-    let leaf = ca.leaf().serial(&[0x11, 0x22, 0x33]).names(&["e21.example.com"]).urls(&[&responder.url]).issue();
+    let leaf =
+        ca.leaf().serial(&[0x11, 0x22, 0x33]).names(&["e21.example.com"]).urls(&[&responder.url]).issue();
     let folder = tempfile::tempdir().unwrap();
     let [chain, key] = ["chain.pem", "key.pem"].map(|name| folder.path().join(name));
     std::fs::write(&chain, pem(&leaf.der) + &pem(&ca.der)).unwrap();
@@ -94,6 +95,9 @@ fn e21_the_first_client_is_shown_a_staple_that_says_good() {
         }
     });
     let first = status(&site, "e21.example.com");
-    assert!(first.contains("OCSP Response Status: successful") && first.contains("Cert Status: good"), "{first}");
+    assert!(
+        first.contains("OCSP Response Status: successful") && first.contains("Cert Status: good"),
+        "{first}"
+    );
     assert!(first.contains("112233"), "{first}");
 }
