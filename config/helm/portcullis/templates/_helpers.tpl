@@ -74,6 +74,15 @@ app.kubernetes.io/component: controller
 {{- end -}}
 {{- end -}}
 
+{{- /* A value as text. Whole numbers stay so: Helm reads them as floating-point and would write 6.3e+07. */ -}}
+{{- define "portcullis.text" -}}
+{{- if and (kindIs "float64" .) (eq . (floor .)) -}}
+{{- int64 . -}}
+{{- else -}}
+{{- . -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "portcullis.podSecurityContext" -}}
 runAsNonRoot: true
 runAsUser: {{ .Values.controller.image.runAsUser }}
