@@ -49,7 +49,7 @@ fn keys_come_from_the_secret_that_the_setting_names_and_from_no_other() {
 fn a_secret_that_is_missing_or_of_no_use_leaves_the_last_good_keys() {
     let mut world = world([]);
     assert!(world.compiled.ticket_keys.is_none());
-    assert_eq!(world.reasons(), [("SecretNotFound", "edge/tickets".to_owned())]);
+    assert_eq!(world.reasons(), [("SecretNotFound", "tickets".to_owned())]);
 
     let (first, second) = (keys(&[1]), keys(&[2, 1]));
     world.apply([secret(Some(first.clone()))]);
@@ -57,11 +57,11 @@ fn a_secret_that_is_missing_or_of_no_use_leaves_the_last_good_keys() {
     for (secret, reason) in [(secret(None), "WrongSecretType"), (secret(Some(keys(&[]))), "NoTicketKeys")] {
         world.apply([secret]);
         assert!(in_use(&world, &first), "{reason}");
-        assert_eq!(world.reasons(), [(reason, "edge/tickets".to_owned())]);
+        assert_eq!(world.reasons(), [(reason, "tickets".to_owned())]);
     }
     world.delete(Kind::Secret, "edge", "tickets");
     assert!(in_use(&world, &first));
-    assert_eq!(world.reasons(), [("SecretNotFound", "edge/tickets".to_owned())]);
+    assert_eq!(world.reasons(), [("SecretNotFound", "tickets".to_owned())]);
     assert!(world.findings()[0].contains("last good"), "{:?}", world.findings());
 
     world.apply([secret(Some(second.clone()))]);
