@@ -291,8 +291,11 @@ impl Control {
                 () = leader_changed(self.outbox.as_mut()) => self.publish_view(),
                 () = sleep_until(recheck) => self.compile()?,
                 () = sleep_until(rotate_tickets) => {
-                    self.tickets.rotate()?;
-                    self.succession.tell_tickets(&self.tickets);
+                    // Keys that replicas share are rotated by whoever writes their Secret.
+                    if self.compiled.ticket_keys.is_none() {
+                        self.tickets.rotate()?;
+                        self.succession.tell_tickets(&self.tickets);
+                    }
                     rotate_tickets = Instant::now() + TICKET_ROTATION.max(self.settings.ssl_session_timeout);
                 }
                 Some(name) = self.workers.ended.recv() => bail!("{name} ended by itself"),
@@ -384,6 +387,7 @@ impl Control {
                     keep: self
                         .kept_objects()
                         .map(|folder| Keep { folder, restore: !self.succession.succeeds }),
+                    ticket_keys: self.settings.ssl_session_ticket_secret.clone(),
                 };
                 self.source = Some(tokio::task::spawn_local(source.run(batches)).abort_handle());
             }
@@ -449,6 +453,7 @@ impl Control {
                 staples.into_iter().for_each(|staple| self.store.apply(staple));
                 self.compile_changes();
             }
+            self.share_ticket_keys();
             if self.shared.load().generation != self.compiled.snapshot.generation {
                 self.shared.publish(Arc::new(self.compiled.snapshot.clone()));
             }
@@ -458,6 +463,16 @@ impl Control {
         }
         self.publish_view();
         Ok(())
+    }
+
+    /// Sessions are encrypted with the keys that replicas share, where they do.
+    fn share_ticket_keys(&self) {
+        if let Some(keys) = &self.compiled.ticket_keys
+            && self.tickets.share(keys)
+        {
+            tracing::info!(keys = keys.len(), "session ticket keys of the Secret are in use");
+            self.succession.tell_tickets(&self.tickets);
+        }
     }
 
     fn compile_changes(&mut self) {

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use portcullis::cli::{ca, certs, check, demo, diff, policy, restart, serve, status, worker};
+use portcullis::cli::{ca, certs, check, demo, diff, policy, restart, serve, status, tickets, worker};
 use portcullis::settings::flags::ServeArgs;
 
 #[cfg(feature = "jemalloc")]
@@ -35,6 +35,7 @@ enum Command {
     Certs(certs::CertsArgs),
     Status(status::StatusArgs),
     Restart(restart::RestartArgs),
+    Tickets(tickets::TicketsArgs),
 }
 
 fn main() -> ExitCode {
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
         Command::Certs(args) => args.run().map_err(Into::into),
         Command::Status(args) => args.run().map_err(Into::into),
         Command::Restart(args) => args.run().map_err(Into::into),
+        Command::Tickets(args) => args.run().map_err(Into::into),
     };
     result.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");

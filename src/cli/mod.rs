@@ -11,4 +11,5 @@ pub mod restart;
 pub mod serve;
 pub mod status;
 pub mod table;
+pub mod tickets;
 pub mod worker;

@@ -17,6 +17,7 @@ pub mod report;
 pub mod staples;
 #[cfg(test)]
 mod tests;
+mod ticket_keys;
 mod trust;
 mod workloads;
 
@@ -37,7 +38,7 @@ use crate::store::{Changes, Store};
 use crate::tls::keys::{GenerateError, KeyPair};
 use crate::tls::mesh::MeshTrust;
 use crate::tls::policy::{TlsPolicy, TlsPolicyError};
-use crate::tls::tickets::Tickets;
+use crate::tls::tickets::{SharedKeys, Tickets};
 use certificates::StapleWaits;
 use classes::Classes;
 use hosts::Hosts;
@@ -53,6 +54,8 @@ pub struct Compiled {
     pub report: Report,
     /// Whom to ask for staples from now on.
     pub staple_demand: StapleDemand,
+    /// The session ticket keys that replicas share, where they do.
+    pub ticket_keys: Option<SharedKeys>,
     leaves: Leaves,
     rechecks: Rechecks,
     tickets: Arc<Tickets>,
@@ -99,6 +102,7 @@ impl Compiled {
             snapshot,
             report: Report::default(),
             staple_demand: StapleDemand::default(),
+            ticket_keys: None,
             leaves: Leaves::default(),
             rechecks: Rechecks::default(),
             tickets: tickets.clone(),
@@ -167,6 +171,9 @@ pub fn compile(
     next.compile_workloads(store, &scope);
     if scope.trust {
         next.compile_trust(store);
+    }
+    if scope.ticket_keys {
+        next.compile_ticket_keys(store);
     }
     next
 }
@@ -305,6 +312,14 @@ impl Compiled {
         self.report.set(Subject::Trust, found);
     }
 
+    /// Keys that cannot be used leave those before them in use.
+    fn compile_ticket_keys(&mut self, store: &Store) {
+        let previous = self.ticket_keys.take();
+        let (keys, found) = ticket_keys::compile_ticket_keys(store, &self.snapshot.settings, previous);
+        self.ticket_keys = keys;
+        self.report.set(Subject::TicketKeys, found);
+    }
+
     fn compile_secret(&mut self, store: &Store, name: &ObjectName) {
         let found = store.secret(name).map(|secret| certificates::secret_findings(secret));
         self.report.set(Subject::Object(ObjectRef::new(Kind::Secret, name)), found.unwrap_or_default());
@@ -335,6 +350,7 @@ struct Scope {
     policies: bool,
     pods: BTreeSet<IpAddr>,
     trust: bool,
+    ticket_keys: bool,
 }
 
 impl Scope {
@@ -355,7 +371,9 @@ impl Scope {
             Subject::Certificates(pattern) => Some(pattern),
             _ => None,
         });
-        let is_default = |secret: &ObjectName| settings.default_ssl_certificate.as_ref() == Some(secret);
+        let changed = |secret: &Option<ObjectName>| {
+            secret.as_ref().is_some_and(|secret| changes.secrets.contains(secret))
+        };
         Self {
             hosts: changes.hosts.iter().chain(hosts_due).cloned().collect(),
             clusters: changes.clusters.iter().cloned().collect(),
@@ -367,7 +385,8 @@ impl Scope {
             trust: changes.trust || previous.snapshot.generation == 0,
             default_certificate: previous.snapshot.generation == 0
                 || due.contains(&Subject::DefaultCertificate)
-                || changes.secrets.iter().any(is_default),
+                || changed(&settings.default_ssl_certificate),
+            ticket_keys: previous.snapshot.generation == 0 || changed(&settings.ssl_session_ticket_secret),
         }
     }
 
@@ -386,6 +405,7 @@ impl Scope {
                 || previous.policies.differs(settings),
             pods: changes.pods.iter().copied().collect(),
             trust: true,
+            ticket_keys: true,
         };
         scope.hosts.extend(snapshot.hosts.patterns());
         scope.hosts.extend(snapshot.certificates.patterns());
@@ -406,7 +426,8 @@ impl Scope {
                 | Subject::DefaultCertificate
                 | Subject::Policies
                 | Subject::Staple(_)
-                | Subject::Trust => {}
+                | Subject::Trust
+                | Subject::TicketKeys => {}
             }
         }
         scope

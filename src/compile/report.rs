@@ -19,6 +19,8 @@ pub enum Subject {
     Policies,
     /// The root certificates of the mesh.
     Trust,
+    /// The session ticket keys that replicas share.
+    TicketKeys,
     /// Routes of a host.
     Host(HostPattern),
     /// Certificates of a host.

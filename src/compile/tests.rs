@@ -8,6 +8,7 @@ mod objects;
 mod properties;
 mod routes;
 mod staples;
+mod ticket_keys;
 mod workloads;
 
 use std::sync::Arc;

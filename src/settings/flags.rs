@@ -43,6 +43,7 @@ pub const FLAGS: &[&str] = &[
     "workers",
     "state-dir",
     "default-ssl-certificate",
+    "ssl-session-ticket-secret",
     "publish-status-address",
     "publish-service",
     "log-level",

@@ -127,7 +127,10 @@ const NO_EFFECT: &[(&str, &str)] = &[
     ("ssl-dh-param", "finite-field key exchange is not offered"),
     ("ssl-session-cache", "sessions are resumed with tickets alone"),
     ("ssl-session-cache-size", "sessions are resumed with tickets alone"),
-    ("ssl-session-ticket-key", "ticket keys are made and rotated by the gateway"),
+    (
+        "ssl-session-ticket-key",
+        "ticket keys of replicas are in the Secret that the setting `ssl-session-ticket-secret` names",
+    ),
     ("ssl-early-data", "early data can be replayed and is not accepted"),
     ("http2-max-field-size", "nginx itself ignores it"),
     ("http2-max-header-size", "nginx itself ignores it"),

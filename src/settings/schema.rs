@@ -237,6 +237,10 @@ settings! {
     /// Whether clients may resume a session with a ticket.
     ssl_session_tickets: bool = true,
         Dynamic, None, "false";
+    /// Secret (namespace/name) with session ticket keys that replicas share, of type
+    /// `portcullis.dev/session-ticket-keys`; without one every replica makes and rotates its own.
+    ssl_session_ticket_secret: Option<ObjectName> = None,
+        Restart("Secrets that settings name are followed from the start"), None, "ingress/session-tickets";
     /// How long a session can be resumed.
     ssl_session_timeout: Duration = seconds(600),
         Dynamic, Time, "1h";

@@ -95,12 +95,15 @@ pub struct Kubernetes {
     pub default_certificate: Option<ObjectName>,
     /// Whether objects are kept on disk.
     pub keep: Option<Keep>,
+    /// The Secret with session ticket keys, wherever it is.
+    pub ticket_keys: Option<ObjectName>,
 }
 
 impl Kubernetes {
     /// Sends what there is, then what changes, until the receiver is dropped.
     pub async fn run(self, batches: Sender<Batch>) {
-        let hub = Rc::new(Hub::new(batches, self.default_certificate.clone()));
+        let secrets = self.default_certificate.iter().chain(&self.ticket_keys).cloned();
+        let hub = Rc::new(Hub::new(batches, secrets));
         let keeper = self.keep.as_ref().map(|keep| Keeper::start(keep, self.api.server()));
         let mut watches = JoinSet::new();
         for target in self.targets() {

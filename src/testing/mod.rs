@@ -11,6 +11,7 @@ pub mod fuzz;
 pub mod grpc;
 pub mod http2;
 pub mod message;
+pub mod openssl;
 pub mod wire;
 
 use std::thread;

@@ -27,6 +27,10 @@ impl Authority {
         self.0.der().clone()
     }
 
+    pub fn pem(&self) -> String {
+        self.0.pem()
+    }
+
     pub fn issue(&self, host: &str) -> Pair {
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new(vec![host.to_owned()]).unwrap();
@@ -40,6 +44,17 @@ impl Authority {
 }
 
 impl Pair {
+    /// A Secret with it.
+    pub fn manifest(&self, namespace: &str, name: &str) -> String {
+        let indented = |pem: &str| pem.lines().map(|line| format!("    {line}\n")).collect::<String>();
+        format!(
+            "apiVersion: v1\nkind: Secret\nmetadata: {{ namespace: {namespace}, name: {name} }}\n\
+             type: kubernetes.io/tls\nstringData:\n  tls.crt: |\n{}  tls.key: |\n{}",
+            indented(&self.certificate_pem),
+            indented(&self.key_pem)
+        )
+    }
+
     /// Writes it for kubectl; the `--cert` and `--key` arguments.
     pub fn write(&self, dir: &Path, name: &str) -> [String; 2] {
         let file = |end: &str, content: &str| {

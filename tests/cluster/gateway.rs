@@ -2,12 +2,13 @@
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::Duration;
 
+use portcullis::testing::client::Client;
 use rustix::process::{Pid, Signal, kill_process};
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
@@ -30,6 +31,8 @@ pub struct Gateway {
 pub struct Answer {
     pub status: u16,
     pub body: String,
+    /// Where a redirect leads.
+    pub location: Option<String>,
     /// The certificate of the server, over HTTPS.
     pub certificate: Option<CertificateDer<'static>>,
 }
@@ -50,13 +53,20 @@ impl Gateway {
     }
 
     /// Starts it on these ports for HTTP and the admin; the one for HTTPS is for the settings to say.
-    pub fn start_on(kubeconfig: &Path, [http, https, admin]: [u16; 3], arguments: &[&str]) -> Self {
+    pub fn start_on(kubeconfig: &Path, ports: [u16; 3], arguments: &[&str]) -> Self {
+        let [http, _, admin] = ports;
+        let own = [format!("--http-port={http}"), format!("--admin-port={admin}")];
+        let fixed = ["--source=kubernetes", "--workers=1", "--bind-address=127.0.0.1", &own[0], &own[1]];
+        Self::start_as_told(kubeconfig, &[&fixed, arguments].concat(), ports)
+    }
+
+    /// Starts it with these arguments and no others but the kubeconfig; they name these ports, in the order HTTP,
+    /// HTTPS, admin.
+    pub fn start_as_told(kubeconfig: &Path, arguments: &[&str], [http, https, admin]: [u16; 3]) -> Self {
         let log = kubeconfig.with_file_name(format!("gateway-{admin}.log"));
         let child = Command::new(env!("CARGO_BIN_EXE_portcullis"))
-            .args(["serve", "--source=kubernetes", "--workers=1", "--bind-address=127.0.0.1"])
+            .arg("serve")
             .arg(format!("--kubeconfig={}", kubeconfig.display()))
-            .arg(format!("--http-port={http}"))
-            .arg(format!("--admin-port={admin}"))
             .args(arguments)
             .stdout(File::create(&log).unwrap())
             .stderr(File::options().append(true).open(&log).unwrap())
@@ -94,7 +104,34 @@ impl Gateway {
 
     /// GET over plain HTTP.
     pub fn http(&self, host: &str) -> Result<Answer, String> {
-        exchange(&mut connect(self.http)?, host, "/")
+        self.http_path(host, "/")
+    }
+
+    pub fn http_path(&self, host: &str, path: &str) -> Result<Answer, String> {
+        exchange(&mut connect(self.http)?, host, path)
+    }
+
+    pub fn http_address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.http).into()
+    }
+
+    pub fn https_address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.https).into()
+    }
+
+    /// The certificate that a client gets which asks for `sni`, or for nothing, and trusts anybody.
+    pub fn served(&self, sni: Option<&str>) -> CertificateDer<'static> {
+        Client::tls(self.https_address(), sni).wire.certificate()
+    }
+
+    /// The process that serves: another one after every restart of the worker generation.
+    pub fn worker(&self) -> i32 {
+        i32::try_from(self.admin_json("/api/v1/status")["pid"].as_i64().unwrap()).unwrap()
+    }
+
+    /// All that it has logged.
+    pub fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
     }
 
     pub fn admin(&self, path: &str) -> Result<Answer, String> {
@@ -196,9 +233,27 @@ impl Gateway {
         self.https = https;
     }
 
+    /// Tells it to end in order.
+    pub fn terminate(&self) {
+        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+    }
+
+    /// Ends it as a power failure would: supervisor and worker at once.
+    pub fn crash(&mut self) {
+        let worker = Pid::from_raw(self.worker()).unwrap();
+        let _ = self.child.kill();
+        let _ = kill_process(worker, Signal::KILL);
+        let _ = self.child.wait();
+    }
+
     /// Ends it in order.
     pub fn end(&mut self) {
-        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        self.terminate();
+        self.wait();
+    }
+
+    /// Waits for its end.
+    pub fn wait(&mut self) {
         eventually("the gateway does not end", || match self.child.try_wait().unwrap() {
             Some(_) => Ok(()),
             None => Err("it still runs".into()),
@@ -237,12 +292,17 @@ fn exchange(stream: &mut (impl Read + Write), host: &str, path: &str) -> Result<
     let Some((head, body)) = text.split_once("\r\n\r\n") else {
         return Err(read.err().map_or_else(|| "no answer".into(), |error| error.to_string()));
     };
+    let field = |line: &str| {
+        line.split_once(':').map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
+    };
+    let mut fields = head.lines().filter_map(field);
+    let location = fields.find(|(name, _)| name == "location").map(|(_, value)| value);
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
     let body = match head.to_ascii_lowercase().contains("transfer-encoding: chunked") {
         true => unchunk(body),
         false => body.to_owned(),
     };
-    Ok(Answer { status: status.ok_or("no status")?, body, certificate: None })
+    Ok(Answer { status: status.ok_or("no status")?, body, location, certificate: None })
 }
 
 fn unchunk(mut body: &str) -> String {

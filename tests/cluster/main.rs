@@ -5,17 +5,21 @@
 //! of their own.
 
 mod backend;
+mod balancer;
 mod certificates;
 mod control_plane;
 mod gateway;
 
 mod classes;
+mod conformance;
 mod kept;
 mod ocsp;
 mod outage;
+mod replicas;
 mod rights;
 mod secrets;
 mod settings;
+mod shipping;
 mod status;
 
 use std::time::{Duration, Instant};

@@ -13,7 +13,7 @@ use super::secrets::{create_secret, ingress};
 const RBAC: &str = include_str!("../../config/kubernetes/rbac.yaml");
 
 /// A kubeconfig for the Service Account `portcullis` of `namespace`.
-fn kubeconfig(plane: &ControlPlane, namespace: &str) -> PathBuf {
+pub fn kubeconfig(plane: &ControlPlane, namespace: &str) -> PathBuf {
     let token = plane.kubectl(&["-n", namespace, "create", "token", "portcullis"]);
     let admin = fs::read_to_string(plane.kubeconfig()).unwrap();
     let (head, _) = admin.split_once("users:").unwrap();

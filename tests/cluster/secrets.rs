@@ -31,7 +31,7 @@ pub fn create_secret(plane: &ControlPlane, namespace: &str, name: &str, pair: &P
 }
 
 /// As in the documentation of every certificate tool: `kubectl create --dry-run=client -o yaml | kubectl apply`.
-fn rotate_secret(plane: &ControlPlane, namespace: &str, name: &str, pair: &Pair) {
+pub fn rotate_secret(plane: &ControlPlane, namespace: &str, name: &str, pair: &Pair) {
     let files = pair.write(plane.path(), &format!("{namespace}-{name}"));
     let dry = ["--dry-run=client", "-o", "yaml"];
     let create = ["-n", namespace, "create", "secret", "tls", name, &files[0], &files[1]];

@@ -125,6 +125,11 @@ impl Gateway {
         settings.iter().fold(setup, |setup, line| setup.setting(line)).start()
     }
 
+    /// What the admin port says.
+    pub fn admin(&self, path: &str) -> String {
+        Client::plain(self.admin).get("localhost", path).text()
+    }
+
     pub fn client(&self) -> Client {
         Client::plain(self.http)
     }

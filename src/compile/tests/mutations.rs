@@ -274,6 +274,7 @@ fn mutations() -> Vec<Mutation> {
 const WITHOUT_EFFECT: &[(&str, &str)] = &[
     ("Metadata.name", "another name is another object: it comes and goes, which is tested for every kind"),
     ("Secret.kind", "it is for messages; what is in `data` decides what a Secret is"),
+    ("Secret.ticket_keys", "they seal sessions and are in no snapshot; replicas that share them are tested"),
     ("Secret.origin", "it says which source a Secret is from; no object has it"),
     ("ServicePort.app_protocol", "the protocol of a backend is an annotation's to say"),
     ("EndpointPort.app_protocol", "the protocol of a backend is an annotation's to say"),
@@ -298,7 +299,7 @@ fn fields() -> BTreeSet<&'static str> {
         IngressTls { hosts, secret }
         IngressRule { host, paths }
         IngressPath { path, kind, backend }
-        Secret { metadata, kind, origin, pair }
+        Secret { metadata, kind, origin, pair, ticket_keys }
         Service { metadata, kind, ports }
         ServicePort { name, port, target, app_protocol }
         EndpointSlice { metadata, service, ports, endpoints }

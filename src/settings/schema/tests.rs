@@ -58,6 +58,7 @@ fn restart_is_required_for_what_is_made_at_start_only() {
         "mesh-port",
         "pem-namespace",
         "source",
+        "ssl-session-ticket-secret",
         "state-dir",
         "use-proxy-protocol",
         "watch-namespace",

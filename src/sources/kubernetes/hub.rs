@@ -45,13 +45,13 @@ impl Found {
 }
 
 impl Hub {
-    pub fn new(batches: Sender<Batch>, default_certificate: Option<ObjectName>) -> Self {
+    pub fn new(batches: Sender<Batch>, secrets: impl IntoIterator<Item = ObjectName>) -> Self {
         Self {
             batches,
             unlisted: RefCell::default(),
             next_id: Cell::default(),
             restored: Cell::default(),
-            references: RefCell::new(References::new(default_certificate)),
+            references: RefCell::new(References::new(secrets)),
             referenced: Notify::new(),
         }
     }

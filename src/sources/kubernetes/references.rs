@@ -33,9 +33,10 @@ pub(super) struct References {
 }
 
 impl References {
-    pub fn new(default_certificate: Option<ObjectName>) -> Self {
+    /// `secrets` are those that settings name.
+    pub fn new(secrets: impl IntoIterator<Item = ObjectName>) -> Self {
         let mut references = Self::default();
-        default_certificate.into_iter().for_each(|name| references.add(name));
+        secrets.into_iter().for_each(|name| references.add(name));
         references
     }
 

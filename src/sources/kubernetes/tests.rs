@@ -87,6 +87,7 @@ fn follow(server: &Server, keep: Option<Keep>) -> (Seen, AbortHandle) {
         namespace: Some("shop".into()),
         config_map: None,
         default_certificate: None,
+        ticket_keys: None,
         keep,
     };
     let (sender, batches) = mpsc::channel(64);

@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use base64::Engine;
@@ -7,17 +8,25 @@ use zeroize::Zeroizing;
 use super::{Field, Findings, Kind, Metadata};
 use crate::diagnostics::{Diagnostic, ObjectRef, Severity};
 use crate::tls::keys::{KeyPair, KeyPairError};
+use crate::tls::tickets::{SharedKeys, TicketKey};
+
+/// The `type` of Secrets with session ticket keys: only of such are values kept that are no PEM.
+pub const TICKET_KEYS_TYPE: &str = "portcullis.dev/session-ticket-keys";
+/// Ticket keys taken from one Secret: the newest ones.
+const MOST_TICKET_KEYS: usize = 16;
 
 /// `v1 Secret`, already parsed: the key-and-certificate pair becomes a [`KeyPair`] when it arrives and its
-/// PEM bytes are dropped. `Debug` shows no secret bytes.
+/// PEM bytes are dropped; so do session ticket keys. `Debug` shows no secret bytes.
 #[derive(Clone, Debug)]
 pub struct Secret {
     pub metadata: Metadata,
-    /// `type`, for messages only: the keys of `data` decide what a Secret is.
+    /// `type`, for messages only: the keys of `data` decide what a Secret is, but for ticket keys.
     pub kind: String,
     pub origin: SecretOrigin,
     /// The pair in `tls.crt` and `tls.key`; `None` where the Secret has neither key.
     pub pair: Option<Result<Arc<KeyPair>, KeyPairError>>,
+    /// The usable session ticket keys, newest first; `None` where the Secret is not of the type for them.
+    pub ticket_keys: Option<SharedKeys>,
 }
 
 /// Where a Secret comes from, which decides what it is bound to.
@@ -39,7 +48,8 @@ impl Secret {
         let pair = (certificates.is_some() || key.is_some())
             .then(|| KeyPair::parse(&certificates.unwrap_or_default(), &key.unwrap_or_default()));
         let pair = pair.map(|pair| pair.map(Arc::new));
-        let secret = Self { metadata, kind, origin: SecretOrigin::Object, pair };
+        let ticket_keys = (kind == TICKET_KEYS_TYPE).then(|| decode_ticket_keys(object, findings));
+        let secret = Self { metadata, kind, origin: SecretOrigin::Object, pair, ticket_keys };
         findings.extend(secret.findings());
         Some(secret)
     }
@@ -47,7 +57,8 @@ impl Secret {
     /// The Secret that a PEM pair in a folder stands for.
     pub fn from_pem(metadata: Metadata, certificates: &[u8], key: &[u8]) -> Self {
         let pair = Some(KeyPair::parse(certificates, key).map(Arc::new));
-        Self { metadata, kind: "kubernetes.io/tls".into(), origin: SecretOrigin::PemPair, pair }
+        let kind = "kubernetes.io/tls".into();
+        Self { metadata, kind, origin: SecretOrigin::PemPair, pair, ticket_keys: None }
     }
 
     /// What is wrong or odd about the pair.
@@ -70,6 +81,36 @@ impl Secret {
             }
         }
     }
+}
+
+/// Every value as a ticket key, in the order of their names from the last to the first: names that begin with a
+/// date put the newest first. A value that is none is reported and left out.
+fn decode_ticket_keys(object: &Field<'_>, findings: &mut Findings) -> SharedKeys {
+    let mut names = BTreeSet::new();
+    for map in ["data", "stringData"].into_iter().filter_map(|map| object.get(map)) {
+        names.extend(map.entries(findings).map(|(name, _)| name.to_owned()));
+    }
+    if names.len() > MOST_TICKET_KEYS {
+        let message = format!("only the {MOST_TICKET_KEYS} keys whose names come last are used");
+        findings.warning(object, "TooManyTicketKeys", message);
+    }
+    let mut keys = Vec::new();
+    for name in names.iter().rev().take(MOST_TICKET_KEYS) {
+        let value = decode_value(object, name, findings).unwrap_or_default();
+        match TicketKey::parse(&value) {
+            Ok(key) => keys.push(Arc::new(key)),
+            Err(error) => {
+                let maps = ["stringData", "data"].into_iter().filter_map(|map| object.get(map));
+                for map in maps {
+                    if let Some(field) = map.get(name) {
+                        findings.error(&field, "InvalidTicketKey", error.to_string());
+                        break;
+                    }
+                }
+            }
+        }
+    }
+    keys.into()
 }
 
 /// The bytes under `key`; a value that cannot be decoded counts as empty, so that the Secret reads as broken
