@@ -42,7 +42,7 @@ use crate::status::Outbox;
 use crate::store::Store;
 use crate::store::objects::ConfigMap;
 use crate::supervisor::link::Link;
-use crate::supervisor::messages::{FromGeneration, Start, Status, TicketKeys, ToGeneration};
+use crate::supervisor::messages::{FromGeneration, SettingsMap, Start, Status, TicketKeys, ToGeneration};
 use crate::telemetry::access_log::AccessLogs;
 use crate::telemetry::logging::Logging;
 use crate::telemetry::worker_stats::WorkerStats;
@@ -232,7 +232,7 @@ impl Control {
         let supervisor = self.succession.link.messages()?;
         let (batches, mut batch) = mpsc::channel(BATCHES);
         let (reloads, mut reload) = mpsc::channel(4);
-        let (config_map_sender, config_map) = watch::channel(None);
+        let (config_map_sender, config_map) = watch::channel(inputs.config_map.clone());
         if !self.succession.succeeds {
             self.start_admin()?;
         }
@@ -393,14 +393,22 @@ impl Control {
         }
     }
 
-    /// Hands the ConfigMap with settings to whoever reads settings.
+    /// Hands the ConfigMap with settings to whoever reads settings, here and in the next generation. That there is
+    /// none is known only when everything has been listed.
     fn pass_on_config_map(&self, sender: &watch::Sender<Option<ConfigMap>>) {
         let Some(name) = &self.settings.configmap else { return };
-        let now = self.store.config_map(name).map(|config_map| ConfigMap::clone(config_map));
+        let now = self.store.config_map(name);
+        if now.is_none() && !self.synced {
+            return;
+        }
         sender.send_if_modified(|before| {
-            let changed = *before != now;
-            *before = now;
-            changed
+            if before.as_ref().map(|before| &before.data) == now.map(|now| &now.data) {
+                return false;
+            }
+            *before = now.map(|now| ConfigMap::clone(now));
+            let config_map = now.map(|now| SettingsMap::from(&**now));
+            self.succession.link.tell(&FromGeneration::ConfigMap { config_map });
+            true
         });
     }
 

@@ -7,6 +7,7 @@ use crate::app;
 use crate::settings::Settings;
 use crate::settings::flags::ServeArgs;
 use crate::settings::load::Loaded;
+use crate::store::objects::ConfigMap;
 use crate::supervisor::link::Link;
 use crate::supervisor::messages::{FromGeneration, Start};
 use crate::telemetry::logging::Logging;
@@ -27,7 +28,8 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn serve(args: ServeArgs, link: &Rc<Link>, start: &Start) -> anyhow::Result<()> {
-    let inputs = args.inputs(std::env::vars_os());
+    let mut inputs = args.inputs(std::env::vars_os());
+    inputs.config_map = start.config_map.clone().map(ConfigMap::from);
     let loaded = match &start.settings {
         // In place of one that crashed, and just like it. Edits since then are met as a running gateway does.
         Some(settings) => Loaded { settings: Settings::clone(settings), notices: Vec::new() },

@@ -3,6 +3,7 @@
 //! After an upgrade the two may be of different versions: a message that one side does not know is passed over,
 //! a field that is not there has its default, and what is here is never given another meaning.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,7 +12,9 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroize;
 
 pub use crate::net::drain::Closing;
-use crate::settings::Settings;
+use crate::settings::schema::field;
+use crate::settings::{Class, Settings};
+use crate::store::objects::{ConfigMap, Metadata, ObjectName};
 
 /// What a generation tells the supervisor.
 #[derive(Debug, Serialize, Deserialize)]
@@ -31,6 +34,8 @@ pub enum FromGeneration {
     RestartWanted { keys: Vec<String> },
     /// The ticket keys, for its successor.
     Tickets { keys: TicketKeys },
+    /// The ConfigMap with settings as it is now, for its successor; `None` where there is none any more.
+    ConfigMap { config_map: Option<SettingsMap> },
     /// The number of the snapshot that it serves by now.
     Published { snapshot: u64 },
     /// Connections that are still open, while it drains.
@@ -74,8 +79,51 @@ pub struct Start {
     /// The settings of a generation that crashed, for the one in its place; otherwise they are read.
     pub settings: Option<Box<Settings>>,
     pub tickets: Option<TicketKeys>,
+    /// The ConfigMap with settings, where one was ever seen: a generation that did not start from it would want to
+    /// be restarted for it, again and again.
+    pub config_map: Option<SettingsMap>,
     /// The number of the last snapshot that was served, to count on from.
     pub snapshot: u64,
+}
+
+/// The data of a ConfigMap with settings.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SettingsMap {
+    pub namespace: String,
+    pub name: String,
+    pub data: BTreeMap<String, String>,
+}
+
+/// Bytes of JSON that the data may have: it is part of a message.
+const LARGEST_DATA: usize = 32 * 1024;
+
+/// As much of the data as fits, restart-requiring settings first. What is left out is met when the next generation
+/// has listed, as everything is by the first one.
+impl From<&ConfigMap> for SettingsMap {
+    fn from(config_map: &ConfigMap) -> Self {
+        let needs_restart =
+            |key: &str| field(key).is_some_and(|field| matches!(field.class, Class::Restart(_)));
+        let (first, rest): (Vec<_>, Vec<_>) = config_map.data.iter().partition(|(key, _)| needs_restart(key));
+        let mut room = LARGEST_DATA;
+        let mut data = BTreeMap::new();
+        for entry @ (key, value) in first.into_iter().chain(rest) {
+            let size = serde_json::to_string(&entry).map_or(usize::MAX, |text| text.len());
+            if let Some(left) = room.checked_sub(size) {
+                room = left;
+                data.insert(key.clone(), value.clone());
+            }
+        }
+        let name = &config_map.metadata.name;
+        Self { namespace: name.namespace.to_string(), name: name.name.to_string(), data }
+    }
+}
+
+impl From<SettingsMap> for ConfigMap {
+    fn from(map: SettingsMap) -> Self {
+        let name = ObjectName::new(map.namespace, map.name);
+        let (labels, annotations) = (BTreeMap::new(), BTreeMap::new());
+        Self { metadata: Metadata { name, created: None, labels, annotations }, data: map.data }
+    }
 }
 
 /// Sockets of one address.
@@ -191,6 +239,25 @@ mod tests {
         let tickets = Some(TicketKeys("c2VjcmV0".into()));
         let start = ToGeneration::Start(Start { tickets, ..Start::default() });
         assert!(!format!("{start:?}").contains("c2VjcmV0"));
+    }
+
+    #[test]
+    fn a_large_config_map_still_fits_into_a_message_with_what_needs_a_restart() {
+        let mut data: BTreeMap<_, _> =
+            (0..100).map(|number| (format!("a{number:03}"), "\u{1}".repeat(200))).collect();
+        data.insert("large".into(), "x".repeat(1 << 20));
+        data.insert("workers".into(), "3".into());
+        let whole = SettingsMap { namespace: "a".into(), name: "b".into(), data };
+        let sent = SettingsMap::from(&ConfigMap::from(whole.clone()));
+        assert_eq!(sent.data["workers"], "3");
+        assert!(sent.data.len() > 10 && !sent.data.contains_key("large"));
+        let start = ToGeneration::Start(Start { config_map: Some(sent.clone()), ..Start::default() });
+        assert!(
+            serde_json::to_string(&start).unwrap().len() < crate::supervisor::channel::LARGEST / 2 + 1024
+        );
+
+        let small = SettingsMap { data: [("hsts".to_owned(), "false".to_owned())].into(), ..whole };
+        assert_eq!(SettingsMap::from(&ConfigMap::from(small.clone())), small);
     }
 
     #[test]

@@ -32,8 +32,8 @@ use self::image::Image;
 pub use self::image::SUBCOMMAND;
 use self::lifecycle::{Action, Exit, Lifecycle, Role};
 use self::messages::{
-    Closing, FromGeneration, GenerationState, GenerationStatus, Listener, Start, Status, TicketKeys,
-    ToGeneration,
+    Closing, FromGeneration, GenerationState, GenerationStatus, Listener, SettingsMap, Start, Status,
+    TicketKeys, ToGeneration,
 };
 use self::service::Service;
 use self::sockets::Sockets;
@@ -106,6 +106,7 @@ struct LastGood {
     settings: Box<Settings>,
     listeners: Vec<Listener>,
     tickets: Option<TicketKeys>,
+    config_map: Option<SettingsMap>,
     snapshot: u64,
 }
 
@@ -214,6 +215,11 @@ impl Supervisor {
                 // One that drains has nothing to say about what comes after it.
                 if self.lifecycle.state(number) != Some(GenerationState::Draining) {
                     self.last_good.tickets = Some(keys);
+                }
+            }
+            FromGeneration::ConfigMap { config_map } => {
+                if self.lifecycle.state(number) != Some(GenerationState::Draining) {
+                    self.last_good.config_map = config_map;
                 }
             }
             FromGeneration::Published { snapshot } => {
@@ -338,6 +344,7 @@ impl Supervisor {
             succeeds: role == Role::Candidate,
             settings: (role == Role::Replacement).then(|| self.last_good.settings.clone()),
             tickets: self.last_good.tickets.clone(),
+            config_map: self.last_good.config_map.clone(),
             snapshot: self.last_good.snapshot,
         }));
         Ok(generation)

@@ -135,7 +135,9 @@ impl Gateway {
     }
 
     pub fn admin_json(&self, path: &str) -> Value {
-        serde_json::from_str(&self.admin(path).unwrap().body).unwrap()
+        // Between two worker generations the admin port may be closing a connection.
+        let answer = eventually(path, || self.admin(path));
+        serde_json::from_str(&answer.body).unwrap()
     }
 
     /// The reasons of findings about the object of this name.

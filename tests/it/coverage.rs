@@ -26,7 +26,8 @@ fn tests_in(folder: &Path) -> BTreeSet<String> {
 fn tests_that_are_named_exist_and_the_other_way_round() {
     let text = fs::read_to_string("e2e/COVERAGE.md").unwrap();
     let marker = "`tests/cluster` `";
-    let named = text.match_indices(marker).map(|(at, _)| text[at + marker.len()..].split('`').next().unwrap());
+    let named =
+        text.match_indices(marker).map(|(at, _)| text[at + marker.len()..].split('`').next().unwrap());
     let named: BTreeSet<_> = named.map(str::to_owned).collect();
     let tests = tests_in(Path::new("tests/cluster"));
     assert!(named.len() > 30 && tests.len() > 40, "{} names, {} tests", named.len(), tests.len());

@@ -1,6 +1,6 @@
 //! Rows E15, R1 and R3: when plain HTTP is sent to HTTPS.
 
-use super::{Site, eventually};
+use super::{Site, eventually, plain};
 
 fn expect_redirect(site: &Site, host: &str, path: &str, location: &str) {
     eventually("no redirect", || match site.gateway.http_path(host, path)? {
@@ -30,6 +30,10 @@ fn r01_an_annotation_redirects_a_host_without_tls() {
 fn r03_paths_are_exempt_from_redirects_as_the_config_map_says() {
     let Some(site) = Site::start("r03", &[], &[]) else { return };
     site.secured("web", "r03.example.com", "nowhere");
+    // The path of a rule is what is exempt, as a location of nginx is.
+    let rule =
+        plain("r03", "exempt", "r03.example.com", "web", "").replace("path: /,", "path: /check-no-tls,");
+    site.plane.apply(&rule);
     expect_redirect(&site, "r03.example.com", "/check-no-tls", "https://r03.example.com/check-no-tls");
     let worker = site.gateway.worker();
     site.set(&[("no-tls-redirect-locations", "/check-no-tls")]);
