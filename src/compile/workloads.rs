@@ -18,6 +18,9 @@ use crate::store::Store;
 use crate::store::objects::{AuthorizationPolicy, Kind, ObjectName, PeerAuthentication, Pod};
 use crate::tls::spiffe::SpiffeId;
 
+/// The reason of the finding that an older version of a policy is in force.
+pub const LAST_GOOD_STAYS: &str = "LastGoodStays";
+
 /// The compiled policies, and what workloads share of them. Copies share structure.
 #[derive(Clone)]
 pub(super) struct Table {
@@ -94,13 +97,14 @@ impl Table {
         Workload {
             pod: Some(name.clone()),
             principal: SpiffeId::new(&self.mesh.trust_domain, &name.namespace, &pod.service_account).ok(),
+            host_network: pod.host_network,
             policies: self.resolve(&name.namespace, &pod.metadata.labels),
         }
     }
 
     fn without_pod(&mut self, namespace: &str, before: Option<&Arc<[Workload]>>) -> Arc<[Workload]> {
         let policies = self.resolve(namespace, &BTreeMap::new());
-        let after = [Workload { pod: None, principal: None, policies }];
+        let after = [Workload { pod: None, principal: None, host_network: false, policies }];
         match before {
             Some(before) if same(before, &after) => before.clone(),
             _ => after.into(),
@@ -128,7 +132,10 @@ fn mesh_of(settings: &Settings) -> Mesh {
 
 fn same(before: &[Workload], after: &[Workload]) -> bool {
     let same = |(a, b): (&Workload, &Workload)| {
-        a.pod == b.pod && a.principal == b.principal && Arc::ptr_eq(&a.policies, &b.policies)
+        a.pod == b.pod
+            && a.principal == b.principal
+            && a.host_network == b.host_network
+            && Arc::ptr_eq(&a.policies, &b.policies)
     };
     before.len() == after.len() && before.iter().zip(after).all(same)
 }
@@ -136,6 +143,6 @@ fn same(before: &[Workload], after: &[Workload]) -> bool {
 fn outdated<'a>(kind: Kind, names: impl Iterator<Item = &'a ObjectName>) -> Vec<Diagnostic> {
     let message = "the last version that could be read stays in force until this one is repaired";
     let finding =
-        |name| Diagnostic::new(Severity::Warning, ObjectRef::new(kind, name), "", "LastGoodStays", message);
+        |name| Diagnostic::new(Severity::Warning, ObjectRef::new(kind, name), "", LAST_GOOD_STAYS, message);
     names.map(finding).collect()
 }

@@ -10,6 +10,7 @@ mod cork;
 pub mod deadlines;
 mod floods;
 pub mod guards;
+mod hbone;
 mod headers;
 pub(crate) mod http1;
 mod http2;

@@ -146,7 +146,7 @@ impl Client {
 
     fn guarded(&self) -> Peer {
         let client = self.tls.as_ref().and_then(|tls| tls.client.as_ref());
-        Peer { source: self.peer.ip(), principal: client.map(|client| client.id.clone()) }
+        Peer { source: self.peer.ip(), client: client.cloned() }
     }
 
     /// Whether policy lets this client to `endpoint`. The target of an ExternalName is no workload of the mesh.
@@ -304,7 +304,9 @@ impl Client {
             (settings.settings.forward_client_cert, &settings.settings.forward_client_cert_cidr);
         let trusted = headers::is_trusted(self.peer.ip(), cidrs);
         let client = self.tls.as_ref().and_then(|tls| tls.client.as_ref());
-        client_cert_header::set(fields, mode, client, trusted);
+        let ours = |snapshot: &Snapshot| snapshot.hbone.as_ref()?.identity.clone();
+        let by = client.and_then(|_| self.worker.with_snapshot(ours));
+        client_cert_header::set(fields, mode, client.map(|client| &**client), by.as_ref(), trusted);
         if let Some(authority) = authority {
             fields.insert(HOST, authority);
         }

@@ -19,6 +19,8 @@ pub struct Workload {
     pub pod: Option<ObjectName>,
     /// Who it is in the mesh, as its Service Account says.
     pub principal: Option<SpiffeId>,
+    /// Its address is that of its machine.
+    pub host_network: bool,
     /// Workloads with the same policies share one, and it stays the same while nothing of it changes.
     pub policies: Arc<WorkloadPolicies>,
 }

@@ -25,6 +25,8 @@ pub use policies::LastGood;
 
 /// The key of a ConfigMap that holds the root certificates of a mesh, as istiod writes it.
 pub const ROOT_CERTIFICATES: &str = "root-cert.pem";
+/// The key of its revocation lists.
+pub const REVOCATION_LISTS: &str = "ca-crl.pem";
 
 /// What a source tells the store.
 #[derive(Debug)]
@@ -233,17 +235,19 @@ impl Store {
         self.ingresses_by_cluster.keys()
     }
 
+    /// What a list of `kind` is complete about: not what stands for a file outside of every list.
     fn names(&self, kind: Kind) -> Vec<ObjectName> {
+        let listed = |name: &&ObjectName| !name.namespace.is_empty();
         match kind {
             Kind::AuthorizationPolicy => self.authorization_policies.names(),
             Kind::PeerAuthentication => self.peer_authentications.names(),
             Kind::Pod => self.pods.keys().cloned().collect(),
-            Kind::ConfigMap => self.config_maps.keys().cloned().collect(),
+            Kind::ConfigMap => self.config_maps.keys().filter(listed).cloned().collect(),
             Kind::EndpointSlice => self.endpoint_slices.keys().cloned().collect(),
             Kind::Ingress => self.ingresses.keys().cloned().collect(),
             Kind::IngressClass => self.ingress_classes.keys().cloned().collect(),
             Kind::Namespace => self.namespaces.keys().cloned().collect(),
-            Kind::Secret => self.secrets.keys().cloned().collect(),
+            Kind::Secret => self.secrets.keys().filter(listed).cloned().collect(),
             Kind::Service => self.services.keys().cloned().collect(),
         }
     }

@@ -30,6 +30,7 @@ fn secret(name: &str) -> Object {
         kind: "kubernetes.io/tls".into(),
         origin: SecretOrigin::Object,
         pair: None,
+        authorities: None,
     })
 }
 

@@ -96,6 +96,7 @@ pub enum Port {
     HttpPort,
     HttpsPort,
     MeshPort,
+    HbonePort,
     AdminPort,
 }
 
@@ -157,6 +158,7 @@ impl Port {
             Self::HttpPort => "http-port",
             Self::HttpsPort => "https-port",
             Self::MeshPort => "mesh-port",
+            Self::HbonePort => "hbone-port",
             Self::AdminPort => "admin-port",
         }
     }

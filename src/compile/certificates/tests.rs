@@ -94,7 +94,13 @@ impl World {
     }
 
     fn any_secret(&mut self, name: &str, origin: SecretOrigin, pair: ParsedPair) -> &mut Self {
-        self.put(Object::Secret(Secret { metadata: metadata(name), kind: String::new(), origin, pair }))
+        self.put(Object::Secret(Secret {
+            metadata: metadata(name),
+            kind: String::new(),
+            origin,
+            pair,
+            authorities: None,
+        }))
     }
 
     fn put(&mut self, object: Object) -> &mut Self {

@@ -22,6 +22,7 @@ fn secret(name: &str, pair: &Arc<KeyPair>) -> Object {
         kind: "kubernetes.io/tls".into(),
         origin: SecretOrigin::Object,
         pair: Some(Ok(pair.clone())),
+        authorities: None,
     })
 }
 
@@ -114,6 +115,7 @@ fn a_broken_secret_is_reported_as_long_as_it_is_there() {
         kind: "Opaque".into(),
         origin: SecretOrigin::Object,
         pair: Some(Err(broken)),
+        authorities: None,
     })]);
     assert_eq!(world.findings().len(), 1);
     world.delete(Kind::Secret, "a", "broken");

@@ -157,6 +157,7 @@ fn secret() -> impl Strategy<Value = Secret> {
             kind: "kubernetes.io/tls".into(),
             origin,
             pair: pair.map(|pair| Ok(PAIRS[pair].clone())),
+            authorities: None,
         },
     )
 }

@@ -28,14 +28,14 @@ fn snapshot(generation: u64, strict: bool) -> Snapshot {
             &[],
         );
         let policies = Arc::new(policies.workload(NAMESPACE, &Default::default()));
-        let workload = Workload { pod: None, principal: None, policies };
+        let workload = Workload { pod: None, principal: None, host_network: false, policies };
         snapshot.workloads.by_address.insert(address.parse().unwrap(), [workload].into());
     }
     snapshot
 }
 
 fn plain() -> Peer {
-    Peer { source: [192, 0, 2, 1].into(), principal: None }
+    Peer { source: [192, 0, 2, 1].into(), client: None }
 }
 
 fn admit(guard: &Guard, snapshot: &Snapshot, address: &str) -> Result<Decided, Denial> {
@@ -51,7 +51,10 @@ async fn a_change_ends_only_what_is_denied_now() {
     let guards = Guards::default();
     let (first, twin, other) = (guards.register(plain()), guards.register(plain()), guards.register(plain()));
     let authenticated = guards.register(Peer {
-        principal: Some(SpiffeId::parse("spiffe://cluster.local/ns/app/sa/web").unwrap()),
+        client: Some(Rc::new(MeshClient::new(
+            SpiffeId::parse("spiffe://cluster.local/ns/app/sa/web").unwrap(),
+            &[],
+        ))),
         ..plain()
     });
     let open = snapshot(1, false);

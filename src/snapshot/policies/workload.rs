@@ -147,10 +147,12 @@ pub enum Reason {
     DanglingStrict,
     /// Another policy is missing; it may have been a DENY.
     DanglingPolicy,
+    /// The client's certificate was revoked after it connected.
+    Revoked,
 }
 
 impl Reason {
-    /// A short word for metrics: there are six.
+    /// A short word for metrics: there are seven.
     pub fn label(self) -> &'static str {
         match self {
             Self::NoAllowPolicy => "no_allow_policy",
@@ -159,6 +161,7 @@ impl Reason {
             Self::NoneAllowed => "none_allowed",
             Self::DanglingStrict => "dangling_strict",
             Self::DanglingPolicy => "dangling_policy",
+            Self::Revoked => "revoked",
         }
     }
 }
@@ -172,6 +175,7 @@ impl Reason {
             Self::NoneAllowed => "no policy of the workload allows this client",
             Self::DanglingStrict => "the workload asks for a client certificate of the mesh",
             Self::DanglingPolicy => "a policy of the workload is missing",
+            Self::Revoked => "the certificate of this client has been revoked",
         }
     }
 }
@@ -186,6 +190,7 @@ impl fmt::Display for Reason {
             Self::NoneAllowed => "allow policies exist, but none allowed",
             Self::DanglingStrict => "no verified identity, and the workload's STRICT policy is missing",
             Self::DanglingPolicy => "a policy that the workload lists is missing",
+            Self::Revoked => "the client's certificate has been revoked",
         })
     }
 }

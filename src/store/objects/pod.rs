@@ -11,6 +11,8 @@ pub struct Pod {
     /// scheduled and when it has ended: its address may be another pod's then.
     pub addresses: Vec<IpAddr>,
     pub service_account: String,
+    /// Its address is that of its machine, where other things listen too.
+    pub host_network: bool,
 }
 
 impl Pod {
@@ -42,7 +44,10 @@ impl Pod {
         let spec = object.get("spec");
         let account = spec.as_ref().and_then(|spec| spec.get("serviceAccountName"));
         let account = account.and_then(|field| field.text(findings)).filter(|name| !name.is_empty());
-        Some(Self { metadata, addresses, service_account: account.unwrap_or("default").into() })
+        let host_network = spec.as_ref().and_then(|spec| spec.get("hostNetwork"));
+        let host_network = host_network.and_then(|field| field.bool(findings)).unwrap_or(false);
+        let service_account = account.unwrap_or("default").into();
+        Some(Self { metadata, addresses, service_account, host_network })
     }
 }
 

@@ -6,7 +6,10 @@ use zeroize::Zeroizing;
 
 use super::{Field, Findings, Kind, Metadata};
 use crate::diagnostics::{Diagnostic, ObjectRef, Severity};
-use crate::tls::keys::{KeyPair, KeyPairError};
+use crate::tls::keys::{KeyPair, KeyPairError, Part};
+
+/// The `type` of Secrets with the certificate of a workload, as Citadel writes them.
+const KEY_AND_CERTIFICATE: &str = "istio.io/key-and-cert";
 
 /// `v1 Secret`, already parsed: the key-and-certificate pair becomes a [`KeyPair`] when it arrives and its
 /// PEM bytes are dropped. `Debug` shows no secret bytes.
@@ -16,8 +19,20 @@ pub struct Secret {
     /// `type`, for messages only: the keys of `data` decide what a Secret is.
     pub kind: String,
     pub origin: SecretOrigin,
-    /// The pair in `tls.crt` and `tls.key`; `None` where the Secret has neither key.
+    /// The pair in `tls.crt` and `tls.key`, or in `cert-chain.pem` and `key.pem`; `None` where the Secret has none of
+    /// these keys.
     pub pair: Option<Result<Arc<KeyPair>, KeyPairError>>,
+    /// Certificates for others to be verified with; `None` where the Secret has none.
+    pub authorities: Option<Arc<Authorities>>,
+}
+
+/// Root certificates and revocation lists, PEM.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Authorities {
+    /// `root-cert.pem`, or `ca.crt` where there is no `tls.crt` beside it.
+    pub roots: Arc<str>,
+    /// `ca-crl.pem` or `ca.crl`.
+    pub revocations: Arc<str>,
 }
 
 /// Where a Secret comes from, which decides what it is bound to.
@@ -30,16 +45,24 @@ pub enum SecretOrigin {
 }
 
 impl Secret {
-    /// Reads the object behind `metadata`: `tls.crt` and `tls.key` of `data` and `stringData`, of which the
-    /// latter wins as in the API. A pair that cannot be used is kept as its error.
+    /// Reads the object behind `metadata`, from `data` and `stringData`, of which the latter wins as in the API. A pair
+    /// that cannot be used is kept as its error.
     pub(super) fn decode(metadata: Metadata, object: &Field<'_>, findings: &mut Findings) -> Option<Self> {
         let kind = object.get("type").and_then(|field| field.text(findings)).unwrap_or("Opaque").to_owned();
-        let certificates = decode_value(object, "tls.crt", findings);
-        let key = decode_value(object, "tls.key", findings);
-        let pair = (certificates.is_some() || key.is_some())
-            .then(|| KeyPair::parse(&certificates.unwrap_or_default(), &key.unwrap_or_default()));
-        let pair = pair.map(|pair| pair.map(Arc::new));
-        let secret = Self { metadata, kind, origin: SecretOrigin::Object, pair };
+        let mut value = |key| decode_value(object, key, findings);
+        let pair = decode_pair(value("tls.crt"), value("tls.key"))
+            .or_else(|| decode_pair(value("cert-chain.pem"), value("key.pem")));
+        let roots = value("root-cert.pem").or_else(|| {
+            // Beside a pair it is one copy for each of thousands of Secrets, and nobody asks for it there.
+            let alone = pair.is_none();
+            value("ca.crt").filter(|_| alone)
+        });
+        let authorities = roots.map(|roots| {
+            let lists = value("ca-crl.pem").or_else(|| value("ca.crl")).unwrap_or_default();
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into();
+            Arc::new(Authorities { roots: text(&roots), revocations: text(&lists) })
+        });
+        let secret = Self { metadata, kind, origin: SecretOrigin::Object, pair, authorities };
         findings.extend(secret.findings());
         Some(secret)
     }
@@ -47,7 +70,16 @@ impl Secret {
     /// The Secret that a PEM pair in a folder stands for.
     pub fn from_pem(metadata: Metadata, certificates: &[u8], key: &[u8]) -> Self {
         let pair = Some(KeyPair::parse(certificates, key).map(Arc::new));
-        Self { metadata, kind: "kubernetes.io/tls".into(), origin: SecretOrigin::PemPair, pair }
+        let kind = "kubernetes.io/tls".into();
+        Self { metadata, kind, origin: SecretOrigin::PemPair, pair, authorities: None }
+    }
+
+    fn field(&self, part: Part) -> &'static str {
+        match part {
+            part if self.kind != KEY_AND_CERTIFICATE => part.field(),
+            Part::Certificate => "data.cert-chain.pem",
+            Part::Key => "data.key.pem",
+        }
     }
 
     /// What is wrong or odd about the pair.
@@ -59,17 +91,26 @@ impl Secret {
         match &self.pair {
             None => Vec::new(),
             Some(Err(error)) => {
-                let field = error.part().field();
+                let field = self.field(error.part());
                 vec![finding(Severity::Error, field, error.reason(), error.to_string())]
             }
             Some(Ok(pair)) => {
                 let warnings = pair.warnings.iter();
                 warnings
-                    .map(|it| finding(Severity::Warning, it.part().field(), it.reason(), it.to_string()))
+                    .map(|it| finding(Severity::Warning, self.field(it.part()), it.reason(), it.to_string()))
                     .collect()
             }
         }
     }
+}
+
+/// The pair, where at least one half is there.
+fn decode_pair(
+    certificates: Option<Zeroizing<Vec<u8>>>,
+    key: Option<Zeroizing<Vec<u8>>>,
+) -> Option<Result<Arc<KeyPair>, KeyPairError>> {
+    let half = certificates.is_some() || key.is_some();
+    half.then(|| KeyPair::parse(&certificates.unwrap_or_default(), &key.unwrap_or_default()).map(Arc::new))
 }
 
 /// The bytes under `key`; a value that cannot be decoded counts as empty, so that the Secret reads as broken
