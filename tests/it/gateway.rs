@@ -24,13 +24,20 @@ pub struct Setup {
     folder: TempDir,
     settings: String,
     files: usize,
+    address: &'static str,
 }
 
 impl Setup {
     pub fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("manifests")).unwrap();
-        Self { folder, settings: "workers: 1\nlog-level: debug\n".into(), files: 0 }
+        Self { folder, settings: "workers: 1\nlog-level: debug\n".into(), files: 0, address: "127.0.0.1" }
+    }
+
+    /// Where to listen; a loopback address unless told otherwise.
+    pub fn listening_at(mut self, address: &'static str) -> Self {
+        self.address = address;
+        self
     }
 
     /// A line of the settings file.
@@ -71,7 +78,7 @@ impl Setup {
             .arg(settings)
             .arg("--manifests")
             .arg(self.folder.path().join("manifests"))
-            .args(["--bind-address", "127.0.0.1", "--http-port", &ports[0].to_string()])
+            .args(["--bind-address", self.address, "--http-port", &ports[0].to_string()])
             .args(["--https-port", &ports[1].to_string(), "--admin-port", &ports[2].to_string()])
             .stdin(Stdio::null())
             .stdout(File::create(&log).unwrap())
@@ -79,8 +86,8 @@ impl Setup {
             .spawn()
             .unwrap();
         let at = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let mut gateway =
-            Gateway { process, http: at(ports[0]), https: at(ports[1]), log, folder: self.folder };
+        let [http, https, admin] = ports.map(at);
+        let mut gateway = Gateway { process, http, https, admin, log, folder: self.folder };
         gateway.wait_until_it_answers(proxied);
         gateway
     }
@@ -97,6 +104,7 @@ pub struct Gateway {
     process: Child,
     pub http: SocketAddr,
     pub https: SocketAddr,
+    pub admin: SocketAddr,
     log: PathBuf,
     folder: TempDir,
 }
@@ -147,6 +155,11 @@ impl Gateway {
         let staged = self.folder.path().join(format!(".{name}"));
         fs::write(&staged, yaml).unwrap();
         fs::rename(staged, self.folder.path().join("manifests").join(name)).unwrap();
+    }
+
+    /// What the admin port answers.
+    pub fn admin(&self, path: &str) -> String {
+        Client::plain(self.admin).get("localhost", path).text()
     }
 
     pub fn terminate(&self) {

@@ -16,6 +16,7 @@ mod http1;
 mod http2;
 mod manifests;
 mod mesh;
+mod network;
 mod ocsp;
 mod policy;
 mod proxy_protocol;

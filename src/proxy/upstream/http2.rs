@@ -24,6 +24,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 
 use super::connect::Connector;
 use super::error::{Reason, Retry, UpstreamError};
+use super::http1::chunked::strip_trailers;
 use super::http1::{Pace, Timing, Wait};
 use super::pool::Key;
 use crate::proxy::body::{Body, BodyError};
@@ -331,6 +332,11 @@ impl http_body::Body for RequestBody {
         if let Poll::Ready(Some(Err(failure))) = &mut frame {
             let failure = mem::replace(failure, RequestBodyError::Closed.into());
             self.progress.failure.replace(Some(failure));
+        }
+        if let Poll::Ready(Some(Ok(frame))) = &mut frame
+            && let Some(trailers) = frame.trailers_mut()
+        {
+            strip_trailers(trailers);
         }
         match &frame {
             Poll::Pending => self.progress.set(Wait::Client, false),

@@ -5,7 +5,7 @@
 //! its last response ended where we know it ended and nothing came after it.
 
 mod body;
-mod chunked;
+pub(super) mod chunked;
 mod exchange;
 mod output;
 mod request;
