@@ -293,6 +293,9 @@ impl Compiled {
         for address in &scope.pods {
             self.policies.compile_address(store, workloads, *address);
         }
+        for address in &scope.services {
+            workloads::compile_service_address(store, workloads, *address);
+        }
     }
 
     /// Root certificates, and a certificate of the gateway's own, that cannot be used leave those before them in
@@ -346,6 +349,8 @@ struct Scope {
     /// All policies and workloads.
     policies: bool,
     pods: BTreeSet<IpAddr>,
+    /// Addresses of Services.
+    services: BTreeSet<IpAddr>,
     trust: bool,
 }
 
@@ -376,6 +381,7 @@ impl Scope {
             // Named but not there is worth a word from the start.
             policies: changes.policies || previous.snapshot.generation == 0,
             pods: changes.pods.iter().copied().collect(),
+            services: changes.services.iter().copied().collect(),
             trust: changes.trust
                 || previous.snapshot.generation == 0
                 || changes.secrets.iter().any(|secret| trust::is_about(settings, secret)),
@@ -399,6 +405,7 @@ impl Scope {
                 || previous.snapshot.generation == 0
                 || previous.policies.differs(settings),
             pods: changes.pods.iter().copied().collect(),
+            services: changes.services.iter().copied().collect(),
             trust: true,
         };
         scope.hosts.extend(snapshot.hosts.patterns());

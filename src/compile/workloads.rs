@@ -122,6 +122,16 @@ impl Table {
     }
 }
 
+/// One address of Services, after one came, went or changed there.
+pub(super) fn compile_service_address(store: &Store, workloads: &mut Workloads, address: IpAddr) {
+    let namespaces: BTreeSet<Arc<str>> =
+        store.services_at(&address).map(|service| service.namespace.clone()).collect();
+    match namespaces.is_empty() {
+        true => drop(workloads.services.remove(&address)),
+        false => drop(workloads.services.insert(address, namespaces.into_iter().collect())),
+    }
+}
+
 fn mesh_of(settings: &Settings) -> Mesh {
     Mesh {
         root_namespace: settings.mesh_root_namespace.clone(),

@@ -105,6 +105,9 @@ impl Entry {
         let Some(target) = &self.target else {
             return Ok(Decided { policy: None, reason: Reason::NoAllowPolicy });
         };
+        if snapshot.workloads.hides(target.address.ip(), &snapshot.settings.mesh_root_namespace) {
+            return Err(Denial { policy: None, reason: Reason::Undecidable });
+        }
         let decision = snapshot.workloads.decide(&target.namespace, &self.connection(target));
         let policy = decision.policy.cloned();
         match decision.allowed {
@@ -195,7 +198,8 @@ impl Guard {
         let decision = entry.decide(snapshot);
         let workloads = snapshot.workloads.at(address.ip(), namespace);
         entry.admission = Admission {
-            endpoint: Some(address),
+            // A name is resolved later.
+            endpoint: Some(address).filter(|address| !address.ip().is_unspecified()),
             source: entry.peer.principal().cloned(),
             destination: workloads.first().and_then(|workload| workload.principal.clone()),
             policy: match &decision {

@@ -98,7 +98,8 @@ impl Hbone {
         let handshake = deadlines.timeout(settings.client_header_timeout, handshake(&cork, limits));
         let Ok(Some(mut connection)) = handshake.await else { return };
         let mut drain = self.worker.drain.watch();
-        let mut idle = deadlines.deadline(settings.keep_alive);
+        // A client that never asks anything gets no more time than one that sends its preface slowly.
+        let mut idle = deadlines.deadline(settings.client_header_timeout);
         let mut ending = false;
         poll_fn(|cx| {
             if self.open.get() > 0 {

@@ -13,7 +13,7 @@
 
 use std::borrow::Cow;
 use std::future::poll_fn;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -149,11 +149,15 @@ impl Client {
         Peer { source: self.peer.ip(), client: client.cloned() }
     }
 
-    /// Whether policy lets this client to `endpoint`. The target of an ExternalName is no workload of the mesh.
+    /// Whether policy lets this client to `endpoint`. The target of an ExternalName is judged as an address without a
+    /// pod is, by the policies of its Service's namespace; should its name lead to a pod, connecting is refused.
     fn admit(&self, guard: &Guard, cluster: &Cluster, endpoint: &Endpoint) -> Result<(), UpstreamError> {
-        let Endpoint::Address(address) = endpoint else { return Ok(()) };
+        let address = match endpoint {
+            Endpoint::Address(address) => *address,
+            Endpoint::Name { port, .. } => SocketAddr::from((Ipv4Addr::UNSPECIFIED, *port)),
+        };
         let namespace = &cluster.key.service.namespace;
-        let decided = self.worker.with_snapshot(|snapshot| guard.admit(snapshot, *address, namespace));
+        let decided = self.worker.with_snapshot(|snapshot| guard.admit(snapshot, address, namespace));
         decided.map(drop).map_err(|denial| {
             tracing::debug!(client = %self.peer, %endpoint, ?denial, "denied by policy");
             Reason::Denied(denial.reason).into()

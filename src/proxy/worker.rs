@@ -104,12 +104,18 @@ async fn serve(parts: WorkerParts) -> io::Result<()> {
     let deadlines = Deadlines::new();
     let snapshot = shared.load();
     let limits = pool_limits(&snapshot.settings);
+    // Asked when a name has been resolved for a new connection, which is seldom.
+    let newest = shared.clone();
+    let guarded = move |address| {
+        let snapshot = newest.load();
+        snapshot.workloads.may_guard(address, &snapshot.settings.mesh_root_namespace)
+    };
     let worker = Rc::new(Worker {
         reader: RefCell::new(shared.reader()),
         derived: RefCell::new(Rc::new(Derived::new(&snapshot.settings))),
         access_log,
         handshakes: Handshakes::default(),
-        upstream: Upstream::new(limits, upstream_tls, deadlines.clone()),
+        upstream: Upstream::new(limits, upstream_tls, deadlines.clone()).guarding_names(guarded),
         deadlines: deadlines.clone(),
         drain: Drain::default(),
         guards: Guards::default(),

@@ -33,6 +33,8 @@ pub struct Workloads {
     pub by_namespace: SharedMap<Arc<str>, Arc<[Workload]>>,
     /// For addresses without a pod in all other namespaces: the policies of the mesh.
     pub elsewhere: Option<Arc<[Workload]>>,
+    /// Addresses of Services, with the namespaces of their workloads.
+    pub services: SharedMap<IpAddr, Arc<[Arc<str>]>>,
 }
 
 impl Workloads {
@@ -41,6 +43,20 @@ impl Workloads {
         let found = self.by_address.get(&address.to_canonical());
         let found = found.or_else(|| self.by_namespace.get(namespace)).or(self.elsewhere.as_ref());
         found.map_or(&[], |found| found)
+    }
+
+    /// Whether policies may be about what is at `address`. `root` is the namespace of the mesh's own policies.
+    pub fn may_guard(&self, address: IpAddr, root: &str) -> bool {
+        let pods = self.by_address.get(&address.to_canonical());
+        pods.is_some_and(|pods| has_policies(pods)) || self.hides(address, root)
+    }
+
+    /// Whether `address` is that of a Service, whose pods are anybody's guess, in a namespace that may have policies.
+    pub fn hides(&self, address: IpAddr, root: &str) -> bool {
+        let Some(namespaces) = self.services.get(&address.to_canonical()) else { return false };
+        self.by_namespace.contains_key(root)
+            || self.elsewhere.as_ref().is_some_and(|at| has_policies(at))
+            || namespaces.iter().any(|namespace| self.by_namespace.contains_key(namespace))
     }
 
     /// Whether `connection` is accepted at its destination. Where several workloads answer to the address, all
@@ -55,4 +71,8 @@ impl Workloads {
         }
         last
     }
+}
+
+fn has_policies(workloads: &[Workload]) -> bool {
+    workloads.iter().any(|workload| workload.policies.any())
 }

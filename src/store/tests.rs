@@ -97,6 +97,7 @@ fn a_service_touches_its_own_backends_only() {
     store.apply(Event::Apply(Object::Service(Service {
         metadata: metadata("a", "web"),
         kind: crate::store::objects::ServiceKind::Cluster,
+        addresses: Vec::new(),
         ports: Vec::new(),
     })));
     assert_eq!(store.take_changes().clusters, HashSet::from([cluster("web")]));

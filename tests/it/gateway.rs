@@ -81,7 +81,8 @@ impl Setup {
             .args(["--bind-address", self.address, "--http-port", &ports[0].to_string()])
             .args(["--https-port", &ports[1].to_string(), "--admin-port", &ports[2].to_string()])
             .stdin(Stdio::null())
-            .stdout(File::create(&log).unwrap())
+            // Both append: one would write over the other's lines.
+            .stdout(File::options().create(true).append(true).open(&log).unwrap())
             .stderr(File::options().append(true).open(&log).unwrap())
             .spawn()
             .unwrap();

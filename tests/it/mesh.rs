@@ -18,6 +18,8 @@ use portcullis::testing::client::Client;
 use portcullis::testing::eventually;
 use portcullis::testing::wire::Wire;
 
+use crate::gateway::Setup;
+use crate::manifests::Ingress;
 use setup::{Ca, JOB, Mesh, NOTHING, WEB, authorization, peer_authentication};
 
 #[test]
@@ -82,6 +84,38 @@ fn foreign_certificates_are_turned_away_in_the_handshake() {
         assert!(matches!(client.wire.fill(), Err(_) | Ok(0)), "{what}");
     }
     assert!(backend.requests().is_empty());
+}
+
+#[test]
+fn a_name_does_not_lead_past_the_policies_of_a_workload() {
+    let backend = Backend::echo();
+    let external = format!(
+        "---\napiVersion: v1\nkind: Service\nmetadata: {{name: by-name, namespace: default}}\n\
+         spec: {{type: ExternalName, externalName: localhost, ports: [{{port: {}}}]}}\n",
+        backend.address().port()
+    );
+    let port = format!("{{number: {}}}", backend.address().port());
+    let ingress = Ingress::new("name", "name.example").path_to("Prefix", "/", "by-name", &port);
+    let setup = Setup::new().manifest(external).ingress(&ingress);
+    let mesh = Mesh::start(setup, Ca::new(), backend.address(), &[]);
+    let mut kept = mesh.plain();
+    assert_eq!(kept.get("name.example", "/").status, 200, "there are no policies");
+    // It selects the pod at 127.0.0.1, and nothing that is only a name.
+    mesh.policy(&peer_authentication("STRICT"));
+    mesh.waits_for("STRICT", 403, || mesh.plain());
+    let seen = backend.requests().len();
+    for client in [&mut kept, &mut mesh.plain()] {
+        let refused = client.get("name.example", "/");
+        assert_eq!(refused.status, 403, "{}", refused.text());
+        assert!(refused.text().contains("policy_denied"));
+    }
+    assert_eq!(backend.requests().len(), seen, "nor does a connection that was made before");
+    mesh.policy(NOTHING);
+    mesh.waits_for("no policy", 200, || mesh.plain());
+    assert_eq!(kept.get("name.example", "/").status, 200);
+    // Where there is no pod, the namespace decides.
+    mesh.policy(&authorization("ALLOW", "cluster.local/ns/shop/sa/web"));
+    eventually("the policy", || mesh.plain().get("name.example", "/").status == 403);
 }
 
 /// Answers with a head, and then a byte now and then until nobody takes it.

@@ -109,6 +109,7 @@ fn service() -> impl Strategy<Value = Service> {
     (pick(&["s", "t"]), kind, vec(port, 0..3)).prop_map(|(name, kind, ports)| Service {
         metadata: metadata(&name),
         kind,
+        addresses: Vec::new(),
         ports,
     })
 }

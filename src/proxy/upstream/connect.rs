@@ -4,7 +4,7 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use super::pool::{Key, Protocol};
 use super::stream::Stream;
 use crate::proxy::deadlines::{Deadlines, Tick};
 use crate::snapshot::clusters::Endpoint;
+use crate::snapshot::policies;
 use crate::tls::client::{Alpn, ClientTlsError};
 
 /// How long an answer of the resolver is used. The operating system's resolver hides the true time to live.
@@ -27,7 +28,12 @@ const MAX_NAMES: usize = 1024;
 pub struct Connector {
     deadlines: Deadlines,
     names: RefCell<AHashMap<Endpoint, Resolved>>,
+    guarded: Box<Guarded>,
 }
+
+/// Whether transport policy may be about what is at an address: a name must not lead there, because nobody has asked
+/// the policies about it.
+pub type Guarded = dyn Fn(IpAddr) -> bool;
 
 struct Resolved {
     addresses: Rc<[SocketAddr]>,
@@ -36,7 +42,21 @@ struct Resolved {
 
 impl Connector {
     pub fn new(deadlines: Deadlines) -> Self {
-        Self { deadlines, names: RefCell::default() }
+        Self { deadlines, names: RefCell::default(), guarded: Box::new(|_| false) }
+    }
+
+    /// Keeps names from leading to addresses that are `guarded`.
+    pub fn guard_names(&mut self, guarded: Box<Guarded>) {
+        self.guarded = guarded;
+    }
+
+    /// Whether a connection to `endpoint` that was made earlier may still be used: a name may have led to where policy
+    /// has had something to say since.
+    pub fn may_use(&self, endpoint: &Endpoint, peer: impl FnOnce() -> Option<IpAddr>) -> bool {
+        match endpoint {
+            Endpoint::Address(_) => true,
+            Endpoint::Name { .. } => peer().is_some_and(|address| !(self.guarded)(address)),
+        }
     }
 
     /// A new connection for `key`, ready for its protocol. Every failure is safe to retry: no request was sent.
@@ -56,14 +76,21 @@ impl Connector {
         match endpoint {
             Endpoint::Address(address) => connect_address(*address).await,
             Endpoint::Name { host, port } => {
-                let mut last = UpstreamError::new(Reason::NameNotFound);
+                let (mut last, mut guarded) = (UpstreamError::new(Reason::NameNotFound), false);
                 for address in self.resolve(endpoint, host, *port).await?.iter() {
+                    if (self.guarded)(address.ip()) {
+                        guarded = true;
+                        continue;
+                    }
                     match connect_address(*address).await {
                         Ok(connected) => return Ok(connected),
                         Err(error) => last = error,
                     }
                 }
-                Err(last)
+                match guarded {
+                    true => Err(Reason::Denied(policies::Reason::Undecidable).into()),
+                    false => Err(last),
+                }
             }
         }
     }

@@ -6,6 +6,7 @@
 use std::cell::{Cell, RefCell};
 use std::error::Error;
 use std::mem;
+use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -63,6 +64,8 @@ struct Connection {
     sender: RefCell<SendRequest<RequestBody>>,
     in_flight: Cell<usize>,
     last_used: Cell<Tick>,
+    /// The address that it leads to.
+    peer: Option<IpAddr>,
 }
 
 /// A place on a connection, free again when dropped.
@@ -85,14 +88,19 @@ impl Http2Pool {
     /// A place on an open connection, or on a new one. Failures are safe to retry.
     pub async fn lease(&self, key: &Key, connector: &Connector) -> Result<Lease, UpstreamError> {
         let host = self.host(key);
-        if let Some(lease) = self.find(&host) {
+        let find = || {
+            let found = self.find(&host)?;
+            connector.may_use(&key.endpoint, || found.connection.peer).then_some(found)
+        };
+        if let Some(lease) = find() {
             return Ok(lease);
         }
         let _dialing = host.dialing.lock().await;
-        if let Some(lease) = self.find(&host) {
+        if let Some(lease) = find() {
             return Ok(lease);
         }
         let stream = connector.connect(key).await?;
+        let peer = stream.peer();
         let (sender, driver) = builder()
             .handshake(TokioIo::new(stream))
             .await
@@ -106,6 +114,7 @@ impl Http2Pool {
             sender: RefCell::new(sender),
             in_flight: Cell::new(0),
             last_used: Cell::new(self.deadlines.now()),
+            peer,
         });
         host.connections.borrow_mut().push(connection.clone());
         Ok(self.take(connection))

@@ -15,6 +15,7 @@ pub mod stream;
 mod tests;
 
 use std::mem;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::request::Parts;
@@ -58,6 +59,13 @@ impl Upstream {
             tls,
             deadlines,
         }
+    }
+
+    /// Keeps the names of ExternalName Services from leading to addresses that transport policy may be about.
+    #[must_use]
+    pub fn guarding_names(mut self, guarded: impl Fn(IpAddr) -> bool + 'static) -> Self {
+        self.connector.guard_names(Box::new(guarded));
+        self
     }
 
     /// Forwards `request` to an endpoint of `cluster` and gives its response as soon as the head is there.
@@ -150,6 +158,7 @@ impl Upstream {
         let stack = self.pool.stack(key);
         // A stale connection rarely comes alone: what is tried again goes over a new one.
         let idle = if fresh { None } else { stack.take(check(&parts.method, body)) };
+        let idle = idle.filter(|idle| self.connector.may_use(&key.endpoint, || idle.peer()));
         let connection = match idle {
             Some(connection) => connection,
             None => match Box::pin(self.connect(key, policy)).await {

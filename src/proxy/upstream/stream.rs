@@ -1,6 +1,7 @@
 //! A connection to a backend, plain or under TLS, as one type without a virtual call.
 
 use std::io::{self, IoSlice};
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
@@ -15,6 +16,15 @@ pub enum Stream {
 }
 
 impl Stream {
+    /// The address that it leads to.
+    pub fn peer(&self) -> Option<IpAddr> {
+        let tcp = match self {
+            Self::Tcp(tcp) => tcp,
+            Self::Tls(tls) => tls.get_ref().0,
+        };
+        tcp.peer_addr().ok().map(|address| address.ip())
+    }
+
     /// Whether an idle connection is still good: open, and nothing came in that nobody asked for. What the
     /// runtime already knows is used; it costs no system call while nothing has arrived.
     pub fn is_quiet(&mut self) -> bool {

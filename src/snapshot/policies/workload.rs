@@ -104,6 +104,11 @@ impl WorkloadPolicies {
         self.deny.policies().iter().chain(self.allow.policies()).chain(tried)
     }
 
+    /// Whether any policy could decide here.
+    pub fn any(&self) -> bool {
+        !self.dangling.is_empty() || self.policies().next().is_some()
+    }
+
     /// Whether both come to the same.
     pub fn is_same(&self, other: &Self) -> bool {
         self.dangling == other.dangling && self.policies().eq(other.policies())
@@ -149,10 +154,12 @@ pub enum Reason {
     DanglingPolicy,
     /// The client's certificate was revoked after it connected.
     Revoked,
+    /// Policies may be about the target, and which ones cannot be told.
+    Undecidable,
 }
 
 impl Reason {
-    /// A short word for metrics: there are seven.
+    /// A short word for metrics: there are eight.
     pub fn label(self) -> &'static str {
         match self {
             Self::NoAllowPolicy => "no_allow_policy",
@@ -162,6 +169,7 @@ impl Reason {
             Self::DanglingStrict => "dangling_strict",
             Self::DanglingPolicy => "dangling_policy",
             Self::Revoked => "revoked",
+            Self::Undecidable => "undecidable",
         }
     }
 }
@@ -176,6 +184,7 @@ impl Reason {
             Self::DanglingStrict => "the workload asks for a client certificate of the mesh",
             Self::DanglingPolicy => "a policy of the workload is missing",
             Self::Revoked => "the certificate of this client has been revoked",
+            Self::Undecidable => "the name of the backend leads to a workload that policies may be about",
         }
     }
 }
@@ -191,6 +200,9 @@ impl fmt::Display for Reason {
             Self::DanglingStrict => "no verified identity, and the workload's STRICT policy is missing",
             Self::DanglingPolicy => "a policy that the workload lists is missing",
             Self::Revoked => "the client's certificate has been revoked",
+            Self::Undecidable => {
+                "an ExternalName leads to a workload, and which policies apply cannot be told"
+            }
         })
     }
 }

@@ -123,7 +123,9 @@ fn only_the_waypoint_gets_through_where_policy_says_so() {
     assert_eq!(cluster.ask("client", &job, "10.77.0.2:8080"), 401);
     assert_eq!(backend.accepted(), before, "nothing reaches the workload");
     assert_eq!(cluster.ask("client", &waypoint, "10.77.0.2:8080"), 200);
-    assert!(cluster.gateway.log().contains("allow policies exist, but none allowed"));
+    eventually("the reason in the log", || {
+        cluster.gateway.log().contains("tunnel denied: allow policies exist, but none allowed")
+    });
 }
 
 #[test]
