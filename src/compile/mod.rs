@@ -95,6 +95,7 @@ impl Compiled {
             mesh: None,
             trust: None,
             hbone: None,
+            hbone_client: None,
             workloads: Workloads::default(),
         };
         let policies = workloads::Table::new(settings);
@@ -315,6 +316,7 @@ impl Compiled {
         if let Ok(hbone) = hbone.transpose() {
             snapshot.hbone = hbone.map(Arc::new);
         }
+        snapshot.hbone_client = trust::compile_client(&trust, &own, snapshot.hbone_client.take());
         snapshot.trust = trust;
         self.own = own;
         self.report.set(Subject::Trust, found);

@@ -9,6 +9,7 @@ use crate::settings::places::TrustPlace;
 use crate::store::objects::{Kind, ObjectName};
 use crate::store::{REVOCATION_LISTS, ROOT_CERTIFICATES, Store};
 use crate::tls::hbone::identity_of;
+use crate::tls::hbone_client::HboneClient;
 use crate::tls::keys::KeyPair;
 use crate::tls::mesh::{MeshTrust, TrustBundle};
 
@@ -118,4 +119,16 @@ pub(super) fn compile_own_certificate(
         Some(None) => (previous.clone(), lost("NoCertificate", "is not there: the Secret has no pair")),
         None => (previous.clone(), lost("SecretNotFound", "is not there")),
     }
+}
+
+/// What tunnels to workloads are opened with; the same as before where it is made of the same.
+pub(super) fn compile_client(
+    trust: &Option<Arc<MeshTrust>>,
+    own: &Option<Arc<KeyPair>>,
+    previous: Option<Arc<HboneClient>>,
+) -> Option<Arc<HboneClient>> {
+    let (trust, own) = trust.as_ref().zip(own.as_ref())?;
+    identity_of(own)?;
+    let same = previous.filter(|previous| previous.is_made_of(trust, own));
+    Some(same.unwrap_or_else(|| Arc::new(HboneClient::new(trust.clone(), own.clone()))))
 }

@@ -98,13 +98,14 @@ impl Table {
             pod: Some(name.clone()),
             principal: SpiffeId::new(&self.mesh.trust_domain, &name.namespace, &pod.service_account).ok(),
             host_network: pod.host_network,
+            hbone: pod.hbone,
             policies: self.resolve(&name.namespace, &pod.metadata.labels),
         }
     }
 
     fn without_pod(&mut self, namespace: &str, before: Option<&Arc<[Workload]>>) -> Arc<[Workload]> {
         let policies = self.resolve(namespace, &BTreeMap::new());
-        let after = [Workload { pod: None, principal: None, host_network: false, policies }];
+        let after = [Workload { pod: None, principal: None, host_network: false, hbone: false, policies }];
         match before {
             Some(before) if same(before, &after) => before.clone(),
             _ => after.into(),
@@ -144,7 +145,7 @@ fn same(before: &[Workload], after: &[Workload]) -> bool {
     let same = |(a, b): (&Workload, &Workload)| {
         a.pod == b.pod
             && a.principal == b.principal
-            && a.host_network == b.host_network
+            && (a.host_network, a.hbone) == (b.host_network, b.hbone)
             && Arc::ptr_eq(&a.policies, &b.policies)
     };
     before.len() == after.len() && before.iter().zip(after).all(same)

@@ -27,7 +27,7 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use super::answers;
 use super::body::{Body, Limited, Recorded};
 use super::client_cert_header;
-use super::guards::{Guard, Peer};
+use super::guards::{Denial, Guard, Peer};
 use super::headers::{self, Claimed, Forwarded};
 use super::http1::{HeadRefusal, Limits, Service};
 use super::record::Record;
@@ -42,6 +42,7 @@ use crate::snapshot::clusters::{Cluster, Endpoint};
 use crate::snapshot::hosts::{Action, Host, HttpsRedirect, Route};
 use crate::snapshot::paths::canonical_path;
 use crate::tls::accept::ServedIdentity;
+use crate::tls::hbone_client::Via;
 
 /// A connection from a client, and what its requests are judged by.
 pub struct Client {
@@ -151,14 +152,23 @@ impl Client {
 
     /// Whether policy lets this client to `endpoint`. The target of an ExternalName is judged as an address without a
     /// pod is, by the policies of its Service's namespace; should its name lead to a pod, connecting is refused.
-    fn admit(&self, guard: &Guard, cluster: &Cluster, endpoint: &Endpoint) -> Result<(), UpstreamError> {
+    /// A workload that takes tunnels is reached through one.
+    fn admit(
+        &self,
+        guard: &Guard,
+        cluster: &Cluster,
+        endpoint: &Endpoint,
+    ) -> Result<Option<Via>, UpstreamError> {
         let address = match endpoint {
             Endpoint::Address(address) => *address,
             Endpoint::Name { port, .. } => SocketAddr::from((Ipv4Addr::UNSPECIFIED, *port)),
         };
         let namespace = &cluster.key.service.namespace;
-        let decided = self.worker.with_snapshot(|snapshot| guard.admit(snapshot, address, namespace));
-        decided.map(drop).map_err(|denial| {
+        let decided = self.worker.with_snapshot(|snapshot| {
+            guard.admit(snapshot, address, namespace)?;
+            Ok(via(snapshot, address))
+        });
+        decided.map_err(|denial: Denial| {
             tracing::debug!(client = %self.peer, %endpoint, ?denial, "denied by policy");
             Reason::Denied(denial.reason).into()
         })
@@ -365,6 +375,13 @@ impl Service for Client {
         })
         .await;
     }
+}
+
+/// The tunnel to the workload at `address`, where it takes tunnels and the gateway has an identity to show.
+fn via(snapshot: &Snapshot, address: SocketAddr) -> Option<Via> {
+    let client = snapshot.hbone_client.as_ref()?;
+    let peer = snapshot.workloads.tunnel_to(address.ip())?;
+    Some(Via { client: client.clone(), peer: peer.clone() })
 }
 
 fn no_route() -> Box<Refusal> {

@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use crate::settings::Settings;
 use crate::tls::hbone::HboneTls;
+use crate::tls::hbone_client::HboneClient;
 use crate::tls::mesh::MeshTrust;
 use crate::tls::policy::TlsPolicy;
 use certificates::CertificateMap;
@@ -40,6 +41,8 @@ pub struct Snapshot {
     pub trust: Option<Arc<MeshTrust>>,
     /// What handshakes of the HBONE port are made with; `None` while roots or a certificate are missing.
     pub hbone: Option<Arc<HboneTls>>,
+    /// What tunnels to workloads are opened with; `None` where the gateway has no identity.
+    pub hbone_client: Option<Arc<HboneClient>>,
     pub workloads: Workloads,
 }
 

@@ -21,6 +21,8 @@ pub struct Workload {
     pub principal: Option<SpiffeId>,
     /// Its address is that of its machine.
     pub host_network: bool,
+    /// It takes tunnels at port 15008.
+    pub hbone: bool,
     /// Workloads with the same policies share one, and it stays the same while nothing of it changes.
     pub policies: Arc<WorkloadPolicies>,
 }
@@ -43,6 +45,14 @@ impl Workloads {
         let found = self.by_address.get(&address.to_canonical());
         let found = found.or_else(|| self.by_namespace.get(namespace)).or(self.elsewhere.as_ref());
         found.map_or(&[], |found| found)
+    }
+
+    /// Who is at `address`, where that is one workload that takes tunnels.
+    pub fn tunnel_to(&self, address: IpAddr) -> Option<&SpiffeId> {
+        match &**self.by_address.get(&address.to_canonical())? {
+            [only] if only.hbone && !only.host_network => only.principal.as_ref(),
+            _ => None,
+        }
     }
 
     /// Whether policies may be about what is at `address`. `root` is the namespace of the mesh's own policies.

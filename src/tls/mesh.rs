@@ -43,6 +43,7 @@ pub struct TrustBundle {
 /// The roots and trust domains that clients of the mesh are verified against.
 pub struct MeshTrust {
     verifier: Arc<dyn ClientCertVerifier>,
+    roots: Arc<RootCertStore>,
     /// What it was made of, to tell a change.
     bundle: TrustBundle,
     revocations: Revocations,
@@ -91,19 +92,29 @@ impl MeshTrust {
         let lists = revocation::read([&bundle.roots, &bundle.revocations])?;
         let revocations = Revocations::new(&lists, &authorities)?;
         let provider = Arc::new(aws_lc_rs::default_provider());
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+        let roots = Arc::new(roots);
+        let verifier = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider)
             .allow_unauthenticated()
             .with_crls(lists)
             // Not every authority below a root publishes a list.
             .allow_unknown_revocation_status()
             .build()
             .map_err(|error| MeshTrustError::Root(error.to_string()))?;
-        Ok(Self { verifier, bundle, revocations })
+        Ok(Self { verifier, roots, bundle, revocations })
     }
 
     /// Whether it was made of the same.
     pub fn is_made_of(&self, bundle: &TrustBundle) -> bool {
         self.bundle == *bundle
+    }
+
+    pub(super) fn roots(&self) -> &RootCertStore {
+        &self.roots
+    }
+
+    /// Whether a list revokes a certificate or one above it.
+    pub(super) fn revokes(&self, end_entity: &CertificateDer<'_>, above: &[CertificateDer<'_>]) -> bool {
+        self.revocations.revokes(std::slice::from_ref(end_entity)) || self.revocations.revokes(above)
     }
 
     /// The identity in a certificate, which must have been verified.

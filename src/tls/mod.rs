@@ -6,6 +6,7 @@ pub mod ca_server;
 pub mod client;
 mod client_element;
 pub mod hbone;
+pub mod hbone_client;
 pub mod keys;
 pub mod mesh;
 pub mod ocsp;

@@ -31,7 +31,7 @@ fn snapshot(generation: u64, strict: bool) -> Snapshot {
             &[],
         );
         let policies = Arc::new(policies.workload(NAMESPACE, &Default::default()));
-        let workload = Workload { pod: None, principal: None, host_network: false, policies };
+        let workload = Workload { pod: None, principal: None, host_network: false, hbone: false, policies };
         snapshot.workloads.by_address.insert(address.parse().unwrap(), [workload].into());
     }
     snapshot
@@ -140,7 +140,7 @@ fn what_a_policy_in_dry_run_would_have_said_is_counted_and_does_not_count() {
         dry_run: true,
     });
     let policies = Arc::new(WorkloadPolicies::new([policy]));
-    let workload = Workload { pod: None, principal: None, host_network: false, policies };
+    let workload = Workload { pod: None, principal: None, host_network: false, hbone: false, policies };
     tried.workloads.by_address.insert([10, 0, 0, 1].into(), [workload].into());
     for _ in 0..2 {
         assert!(admit(&guard, &tried, "10.0.0.1:80").is_ok());
@@ -158,7 +158,7 @@ fn a_missing_strict_policy_denies_plaintext() {
     let key = ObjectName::new("istio-system", STATIC_STRICT);
     let policies = Arc::new(PolicySet::default().workload(NAMESPACE, &[key]));
     assert_eq!(policies.dangling().len(), 1);
-    let workload = Workload { pod: None, principal: None, host_network: false, policies };
+    let workload = Workload { pod: None, principal: None, host_network: false, hbone: false, policies };
     dangling.workloads.by_address.insert([10, 0, 0, 1].into(), [workload].into());
     let anonymous = guards.register(plain());
     let denial = admit(&anonymous, &dangling, "10.0.0.1:80").unwrap_err();

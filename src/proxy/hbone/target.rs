@@ -107,6 +107,7 @@ mod tests {
                 pod: Some(ObjectName::new("app", "web-0")),
                 principal: None,
                 host_network,
+                hbone: false,
                 policies: Arc::default(),
             };
             workloads.by_address.insert(address.parse().unwrap(), [workload].into());

@@ -14,6 +14,7 @@ use tokio::net::{TcpStream, lookup_host};
 use super::error::{Reason, Retry, UpstreamError};
 use super::pool::{Key, Protocol};
 use super::stream::Stream;
+use super::tunnel::Tunnels;
 use crate::proxy::deadlines::{Deadlines, Tick};
 use crate::snapshot::clusters::Endpoint;
 use crate::snapshot::policies;
@@ -29,6 +30,7 @@ pub struct Connector {
     deadlines: Deadlines,
     names: RefCell<AHashMap<Endpoint, Resolved>>,
     guarded: Box<Guarded>,
+    pub tunnels: Tunnels,
 }
 
 /// Whether transport policy may be about what is at an address: a name must not lead there, because nobody has asked
@@ -42,7 +44,8 @@ struct Resolved {
 
 impl Connector {
     pub fn new(deadlines: Deadlines) -> Self {
-        Self { deadlines, names: RefCell::default(), guarded: Box::new(|_| false) }
+        let tunnels = Tunnels::new(deadlines.clone());
+        Self { deadlines, names: RefCell::default(), guarded: Box::new(|_| false), tunnels }
     }
 
     /// Keeps names from leading to addresses that are `guarded`.
@@ -61,6 +64,12 @@ impl Connector {
 
     /// A new connection for `key`, ready for its protocol. Every failure is safe to retry: no request was sent.
     pub async fn connect(&self, key: &Key) -> Result<Stream, UpstreamError> {
+        if let (Endpoint::Address(address), Some(via)) = (&key.endpoint, &key.via) {
+            let tunnel = self.tunnels.open(*address, via).await;
+            return tunnel
+                .map(|tunnel| Stream::Tunnel(Box::new(tunnel)))
+                .map_err(|error| error.retry(Retry::Safe));
+        }
         let (tcp, address) =
             self.connect_tcp(&key.endpoint).await.map_err(|error| error.retry(Retry::Safe))?;
         let Some(identity) = &key.tls else { return Ok(Stream::Tcp(tcp)) };
@@ -119,7 +128,7 @@ impl Connector {
     }
 }
 
-async fn connect_address(address: SocketAddr) -> Result<(TcpStream, SocketAddr), UpstreamError> {
+pub(super) async fn connect_address(address: SocketAddr) -> Result<(TcpStream, SocketAddr), UpstreamError> {
     let connected = async {
         let tcp = TcpStream::connect(address).await?;
         // A small frame must not wait for the acknowledgement of the one before it.
@@ -135,7 +144,7 @@ async fn connect_address(address: SocketAddr) -> Result<(TcpStream, SocketAddr),
     }
 }
 
-fn explain_tls(error: ClientTlsError) -> UpstreamError {
+pub(super) fn explain_tls(error: ClientTlsError) -> UpstreamError {
     let reason = match error {
         ClientTlsError::UnknownCa => Reason::CertUnknownCa,
         ClientTlsError::WrongName => Reason::CertWrongName,

@@ -13,6 +13,7 @@ pub mod pool;
 pub mod stream;
 #[cfg(test)]
 mod tests;
+mod tunnel;
 
 use std::mem;
 use std::net::IpAddr;
@@ -33,9 +34,10 @@ use crate::names::canonical_host;
 use crate::snapshot::clusters::{Cluster, Endpoint};
 use crate::snapshot::hosts::{BackendProtocol, RoutePolicy};
 use crate::tls::client::ClientTls;
+use crate::tls::hbone_client::Via;
 
-/// Whether a client may be served by an endpoint.
-pub type Admit<'a> = dyn Fn(&Endpoint) -> Result<(), UpstreamError> + 'a;
+/// Whether a client may be served by an endpoint, and through which tunnel the endpoint is reached, if any.
+pub type Admit<'a> = dyn Fn(&Endpoint) -> Result<Option<Via>, UpstreamError> + 'a;
 
 /// A request is sent at most so many times.
 const MAX_TRIES: usize = 3;
@@ -78,7 +80,7 @@ impl Upstream {
         policy: &RoutePolicy,
         request: Request<Body>,
     ) -> Result<Response<Body>, UpstreamError> {
-        self.forward_admitted(cluster, policy, &|_| Ok(()), request).await
+        self.forward_admitted(cluster, policy, &|_| Ok(None), request).await
     }
 
     /// As [`forward`](Self::forward), to endpoints that `admit` lets the client to: it is asked for each one that is
@@ -99,8 +101,9 @@ impl Upstream {
             let Some(endpoint) = tried.next(cluster) else {
                 return Err(Reason::NoEndpoint(cluster.unavailable.unwrap_or("no endpoint")).into());
             };
-            admit(endpoint)?;
-            let error = match self.attempt(endpoint, policy, &parts, &mut body, tried.count > 1).await {
+            let via = admit(endpoint)?;
+            let key = self.key(endpoint, via, policy.protocol, &parts);
+            let error = match self.attempt(&key, policy, &parts, &mut body, tried.count > 1).await {
                 Ok(response) => return Ok(response),
                 Err(error) => error,
             };
@@ -114,6 +117,7 @@ impl Upstream {
     /// Closes what has been idle for too long. To be called every second or so.
     pub fn sweep(&self) {
         self.pool.sweep();
+        self.connector.tunnels.sweep();
         self.http2.sweep();
     }
 
@@ -125,17 +129,16 @@ impl Upstream {
     /// Sends once. Where the error allows a retry, `body` is whole again.
     async fn attempt(
         &self,
-        endpoint: &Endpoint,
+        key: &Key,
         policy: &RoutePolicy,
         parts: &Parts,
         body: &mut Body,
         fresh: bool,
     ) -> Result<Response<Body>, UpstreamError> {
-        let key = self.key(endpoint, policy.protocol, parts);
         let sent = match key.protocol {
-            Protocol::Http1 => self.send_http1(&key, policy, parts, body, fresh).await,
+            Protocol::Http1 => self.send_http1(key, policy, parts, body, fresh).await,
             // Boxed, as is connecting, to keep the future of the common case small.
-            Protocol::Http2 => Box::pin(self.send_http2(&key, policy, parts, body)).await,
+            Protocol::Http2 => Box::pin(self.send_http2(key, policy, parts, body)).await,
         };
         match sent {
             Ok(response) => Ok(response),
@@ -196,7 +199,7 @@ impl Upstream {
         stream.unwrap_or_else(|_| Err(connect_timeout())).map(|stream| Box::new(Connection::new(stream)))
     }
 
-    fn key(&self, endpoint: &Endpoint, protocol: BackendProtocol, parts: &Parts) -> Key {
+    fn key(&self, endpoint: &Endpoint, via: Option<Via>, protocol: BackendProtocol, parts: &Parts) -> Key {
         let (protocol, secured) = match protocol {
             BackendProtocol::Http1 => (Protocol::Http1, false),
             BackendProtocol::Https => (Protocol::Http1, true),
@@ -204,7 +207,9 @@ impl Upstream {
             BackendProtocol::Grpcs => (Protocol::Http2, true),
         };
         let tls = secured.then(|| TlsIdentity { tls: self.tls.clone(), server_name: server_name(parts) });
-        Key { endpoint: endpoint.clone(), tls, protocol }
+        // Who wants TLS of its own gets it directly.
+        let via = via.filter(|_| tls.is_none());
+        Key { endpoint: endpoint.clone(), tls, protocol, via }
     }
 }
 

@@ -8,11 +8,14 @@ use std::task::{Context, Poll, Waker};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
+use super::tunnel::TunnelStream;
 use crate::tls::client::ClientStream;
 
 pub enum Stream {
     Tcp(TcpStream),
     Tls(Box<ClientStream>),
+    /// Through a node proxy of the mesh.
+    Tunnel(Box<TunnelStream>),
 }
 
 impl Stream {
@@ -21,6 +24,7 @@ impl Stream {
         let tcp = match self {
             Self::Tcp(tcp) => tcp,
             Self::Tls(tls) => tls.get_ref().0,
+            Self::Tunnel(_) => return None,
         };
         tcp.peer_addr().ok().map(|address| address.ip())
     }
@@ -49,6 +53,8 @@ impl Stream {
                 let peeked = recv(tls.get_ref().0, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT);
                 matches!(peeked, Ok((1.., _)) | Err(Errno::AGAIN | Errno::INTR)) && self.is_quiet()
             }
+            // What the kernel has may be about other tunnels; only the connection's task can tell.
+            Self::Tunnel(_) => self.is_quiet(),
         }
     }
 }
@@ -62,6 +68,7 @@ impl AsyncRead for Stream {
         match self.get_mut() {
             Self::Tcp(tcp) => Pin::new(tcp).poll_read(cx, buffer),
             Self::Tls(tls) => Pin::new(tls).poll_read(cx, buffer),
+            Self::Tunnel(tunnel) => Pin::new(tunnel).poll_read(cx, buffer),
         }
     }
 }
@@ -71,6 +78,7 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Self::Tcp(tcp) => Pin::new(tcp).poll_write(cx, data),
             Self::Tls(tls) => Pin::new(tls).poll_write(cx, data),
+            Self::Tunnel(tunnel) => Pin::new(tunnel).poll_write(cx, data),
         }
     }
 
@@ -82,6 +90,7 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Self::Tcp(tcp) => Pin::new(tcp).poll_write_vectored(cx, slices),
             Self::Tls(tls) => Pin::new(tls).poll_write_vectored(cx, slices),
+            Self::Tunnel(tunnel) => Pin::new(tunnel).poll_write_vectored(cx, slices),
         }
     }
 
@@ -94,6 +103,7 @@ impl AsyncWrite for Stream {
             // Nothing is held back in a plain socket.
             Self::Tcp(_) => Poll::Ready(Ok(())),
             Self::Tls(tls) => Pin::new(tls).poll_flush(cx),
+            Self::Tunnel(tunnel) => Pin::new(tunnel).poll_flush(cx),
         }
     }
 
@@ -101,6 +111,7 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Self::Tcp(tcp) => Pin::new(tcp).poll_shutdown(cx),
             Self::Tls(tls) => Pin::new(tls).poll_shutdown(cx),
+            Self::Tunnel(tunnel) => Pin::new(tunnel).poll_shutdown(cx),
         }
     }
 }
