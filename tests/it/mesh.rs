@@ -20,7 +20,7 @@ use portcullis::testing::wire::Wire;
 
 use crate::gateway::Setup;
 use crate::manifests::Ingress;
-use setup::{Ca, JOB, Mesh, NOTHING, WEB, authorization, peer_authentication};
+use setup::{Ca, JOB, Mesh, NOTHING, WEB, authorization, authorization_rule, peer_authentication};
 
 #[test]
 fn strict_refuses_who_shows_no_certificate_and_permissive_does_not() {
@@ -49,6 +49,35 @@ fn strict_refuses_who_shows_no_certificate_and_permissive_does_not() {
     mesh.policy(&peer_authentication("STRIKT"));
     thread::sleep(Duration::from_millis(500));
     assert_eq!(mesh.anonymous().get("a.example", "/").status, 200);
+    let policies = mesh.gateway.admin("/api/v1/policies");
+    assert!(policies.contains(r#""in_force":"last-good""#), "{policies}");
+    assert!(mesh.status().contains("rejected policies"));
+}
+
+#[test]
+fn a_policy_in_dry_run_is_counted_and_decides_nothing() {
+    let backend = Backend::echo();
+    let mesh = Mesh::before(backend.address(), &[]);
+    let tried = authorization_rule("DENY", "from: [{source: {notPrincipals: [\"*\"]}}]")
+        .replace("name: a,", "name: tried, annotations: {istio.io/dry-run: \"true\"},");
+    mesh.policy(&tried);
+    let matched =
+        r#"portcullis_policy_dry_run_total{namespace="default",policy="tried",action="DENY",matched="true"}"#;
+    eventually("the count", || {
+        assert_eq!(mesh.plain().get("a.example", "/").status, 200);
+        mesh.gateway.admin("/metrics").contains(matched)
+    });
+    let web = mesh.ca.issue(WEB);
+    assert_eq!(mesh.as_(&web).get("a.example", "/").status, 200);
+    eventually("the other count", || {
+        mesh.gateway.admin("/metrics").contains(&matched.replace("true", "false"))
+    });
+    assert!(
+        mesh.gateway
+            .admin("/api/v1/policies")
+            .contains(r#"{"policy":"default/tried","action":"DENY","matched":"#)
+    );
+    assert!(mesh.status().contains("1 in dry run"), "{}", mesh.status());
 }
 
 #[test]

@@ -1,13 +1,14 @@
 //! Transport policy where addresses matter: a gateway, workloads and clients on machines of their own.
 
-use std::net::{SocketAddr, TcpListener};
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::sync::mpsc;
 
 use portcullis::testing::certificates::PemPair;
 use portcullis::testing::client::Client;
 use portcullis::testing::eventually;
 use portcullis::testing::hbone::NodeProxy;
 use portcullis::testing::tcp::{TcpBackend, echo};
-use std::io::{Read, Write};
 
 use super::setup::{
     Ca, GATEWAY, JOB, WEB, authorization, authorization_rule, bundle, peer_authentication, pod,
@@ -28,13 +29,18 @@ struct Cluster {
 
 impl Cluster {
     fn new(setup: Setup) -> Self {
+        Self::with_web(setup, &pod("web", "10.77.0.2"))
+    }
+
+    /// With this pod `web`.
+    fn with_web(setup: Setup, web: &str) -> Self {
         let network = Network::new(&["gateway", "web", "db", "client", "other"]);
         let ca = Ca::new();
         let setup = setup
             .listening_at("::")
             .manifest(bundle(&ca.root(), ""))
             .manifest(secret("mesh", &ca.issue(GATEWAY)))
-            .manifest(pod("web", "10.77.0.2") + &pod("web6", "fd77::2"))
+            .manifest(web.to_owned() + &pod("web6", "fd77::2"))
             .manifest(pod("db", "10.77.0.3"))
             .setting("hbone-certificate: default/mesh")
             .setting(&format!("hbone-port: {HBONE}"));
@@ -188,4 +194,72 @@ fn plaintext_reaches_a_permissive_workload_and_not_a_strict_one() {
     let before = http[0].accepted();
     assert_eq!((get("web.example"), get("db.example")), (403, 200));
     assert_eq!(http[0].accepted(), before);
+}
+
+#[test]
+fn a_backend_in_the_mesh_is_reached_through_a_tunnel() {
+    let to_web = crate::manifests::service("web", &["10.77.0.2:8080".parse().unwrap()]);
+    let ambient = pod("web", "10.77.0.2").replace(
+        "labels: {app: web}}",
+        "labels: {app: web}, annotations: {ambient.istio.io/redirection: enabled}}",
+    );
+    let ingress =
+        Ingress::new("web", "web.example").path("Prefix", "/", "web").annotation("ssl-redirect", "false");
+    let cluster = Cluster::with_web(Setup::new().manifest(to_web).ingress(&ingress), &ambient);
+    let (came, peers) = mpsc::channel::<IpAddr>();
+    let listener = cluster.network.on("web", || TcpListener::bind(("::", 8080)).unwrap());
+    let came = std::sync::Mutex::new(came);
+    let backend = TcpBackend::serve(listener, move |mut connection| {
+        came.lock().unwrap().send(connection.peer_addr().unwrap().ip().to_canonical()).unwrap();
+        let mut head = [0; 4096];
+        while connection.read(&mut head).is_ok_and(|length| length > 0) {
+            let _ = connection.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        }
+    });
+
+    // Another gateway plays the node proxy of the workload; first it is somebody else.
+    let folder = tempfile::tempdir().unwrap();
+    let place = |pair: &PemPair| {
+        std::fs::write(folder.path().join("tls.crt"), pair.certificates_pem()).unwrap();
+        std::fs::write(folder.path().join("tls.key"), &pair.key_pem).unwrap();
+    };
+    place(&cluster.ca.issue(JOB));
+    let setup = Setup::new()
+        .listening_at("::")
+        .manifest(bundle(&cluster.ca.root(), ""))
+        .manifest(pod("web", "10.77.0.2"))
+        .setting(&format!("hbone-certificate: {}", folder.path().display()))
+        .setting(&format!("hbone-port: {HBONE}"));
+    let node = cluster.network.on("web", || setup.start());
+    let port = cluster.gateway.http.port();
+    let get = || {
+        cluster
+            .network
+            .on("client", || Client::plain(SocketAddr::from(([10, 77, 0, 1], port))).get("web.example", "/"))
+    };
+    let refused = get();
+    assert_eq!(refused.status, 502);
+    assert!(refused.text().contains("upstream_cert_wrong_name"), "{}", refused.text());
+    assert_eq!(backend.accepted(), 0, "nor is it reached directly");
+
+    place(&cluster.ca.issue("spiffe://cluster.local/ns/default/sa/web"));
+    eventually("a tunnel to the workload", || get().status == 200);
+    for _ in 0..5 {
+        assert_eq!(get().text(), "ok");
+    }
+    let peers: Vec<_> = peers.try_iter().collect();
+    assert!(peers.iter().all(|peer| *peer == IpAddr::from([10, 77, 0, 2])), "{peers:?}");
+    assert_eq!(peers.len(), 1, "connections are kept, as directly");
+    eventually("the gateway's name in the log of the node", || {
+        node.log().lines().any(|line| line.contains("CONNECT") && line.contains("ns/ingress/sa/portcullis"))
+    });
+
+    // What the node proxy refuses is the gateway's failure, not the client's.
+    node.write("policy.yaml", &authorization("ALLOW", "cluster.local/ns/nowhere/sa/nobody"));
+    eventually("the refusal", || {
+        let refused = get();
+        refused.status == 502 && refused.text().contains("upstream_tunnel_refused")
+    });
+    node.write("policy.yaml", "# no policy\n");
+    eventually("another tunnel", || get().status == 200);
 }

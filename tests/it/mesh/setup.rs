@@ -117,6 +117,13 @@ impl Mesh {
         self.gateway.write("policy.yaml", yaml);
     }
 
+    /// What `portcullis status` says.
+    pub fn status(&self) -> String {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_portcullis"));
+        let output = command.args(["status", "--admin", &self.gateway.admin.to_string()]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    }
+
     pub fn plain(&self) -> Client {
         Client::plain(self.gateway.http)
     }
