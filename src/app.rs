@@ -39,6 +39,7 @@ use crate::settings::{Change, ChangeCounts, Settings};
 use crate::snapshot::shared::Shared;
 use crate::sources::directory::Directory;
 use crate::sources::kubernetes::{self, Keep, Kubernetes};
+use crate::sources::mesh_files::{MeshFiles, MeshPaths};
 use crate::sources::origins::Origins;
 use crate::sources::{Batch, ObjectFindings, WatchState};
 use crate::status::Outbox;
@@ -177,6 +178,8 @@ struct Control {
     /// What is written to the API server, where there is one.
     outbox: Option<Outbox>,
     origins: Origins,
+    /// Where certificates of the mesh are in files.
+    mesh_paths: watch::Sender<MeshPaths>,
     synced: bool,
     /// Since when `synced` is as it is, in seconds since the Unix epoch.
     synced_since: i64,
@@ -211,6 +214,7 @@ impl Control {
         let shared = Shared::new(Arc::new(compiled.snapshot.clone()));
         let workers = Workers::new(sockets.workers, &shared)?;
         let (view, _) = watch::channel(Arc::new(View::default()));
+        let (mesh_paths, _) = watch::channel(MeshPaths::of(&settings));
         Ok(Self {
             store: Store::new(),
             stapler: Stapler::new(&settings),
@@ -224,6 +228,7 @@ impl Control {
             watches: BTreeMap::new(),
             outbox: None,
             origins: Origins::default(),
+            mesh_paths,
             synced: false,
             synced_since: now(),
             draining: false,
@@ -253,6 +258,7 @@ impl Control {
         }
         self.stapler.start(batches.clone());
         self.succession.tell_tickets(&self.tickets);
+        self.start_mesh_files(batches.clone());
         self.start_source(batches).await?;
         let awaited = config_map::name(&self.settings).is_some() && inputs.config_map.is_none();
         let reloader = Reloader::new(inputs, loaded);
@@ -362,6 +368,15 @@ impl Control {
         };
         self.admin_task = Some(tokio::task::spawn_local(admin::serve(listener, Arc::new(state))));
         Ok(())
+    }
+
+    /// The first look comes before everything else, so that the first handshake can be verified.
+    fn start_mesh_files(&mut self, batches: mpsc::Sender<Batch>) {
+        let mut files = MeshFiles::default();
+        let paths = self.mesh_paths.subscribe();
+        let first = files.look(&paths.borrow());
+        self.apply(first);
+        tokio::task::spawn_local(files.run(paths, batches));
     }
 
     async fn start_source(&mut self, batches: mpsc::Sender<Batch>) -> anyhow::Result<()> {
@@ -517,6 +532,7 @@ impl Control {
                 self.succession.tell_pending(&pending, settings.restart);
                 self.tickets.set_lifetime(settings.ssl_session_timeout);
                 self.stapler.set(&settings);
+                self.mesh_paths.send_replace(MeshPaths::of(&settings));
                 self.settings = settings;
                 self.compile()
             }
@@ -681,6 +697,7 @@ impl Workers {
                 http: sockets.http,
                 https: sockets.https,
                 mesh: sockets.mesh,
+                hbone: sockets.hbone,
                 shared: self.shared.clone(),
                 stats: stats.clone(),
                 access_log: self.access_logs.for_worker(),

@@ -9,7 +9,7 @@ use time::format_description::well_known::Rfc3339;
 
 use super::AdminState;
 use super::certificates::{CertificateJson, served};
-use super::policies::Policies;
+use super::policies::{Policies, Summary};
 use super::view::{PendingRestart, SettingsStatus, SourceStatus};
 use crate::diagnostics::Diagnostic;
 use crate::names::HostPattern;
@@ -73,6 +73,7 @@ pub fn status(state: &AdminState, now: i64) -> String {
         endpoints: usize,
         requests: u64,
         diagnostics: Counts,
+        policies: Summary,
         workers: Vec<WorkerJson>,
     }
     #[derive(Serialize)]
@@ -108,6 +109,7 @@ pub fn status(state: &AdminState, now: i64) -> String {
         endpoints: snapshot.clusters.0.values().map(|cluster| cluster.endpoints.len()).sum(),
         requests: state.workers.iter().map(|worker| worker.requests.get()).sum(),
         diagnostics: Counts { error, warning, info },
+        policies: Summary::of(state),
         workers: state.workers.iter().enumerate().map(WorkerJson::new).collect(),
     })
 }

@@ -6,9 +6,12 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::AdminState;
-use crate::snapshot::policies::Authorization;
+use crate::compile::LAST_GOOD_STAYS;
+use crate::diagnostics::{Diagnostic, ObjectRef, Severity};
+use crate::snapshot::policies::{Authorization, Reason};
 use crate::snapshot::workloads::{Workload, Workloads};
-use crate::store::objects::ObjectName;
+use crate::store::objects::{Kind, ObjectName};
+use crate::telemetry::policy_stats::TriedOut;
 use crate::telemetry::worker_stats::WorkerStats;
 use crate::tls::spiffe::SpiffeId;
 
@@ -17,6 +20,27 @@ pub struct Policies {
     /// By pod and address; those without a pod stand for the other addresses of a namespace.
     workloads: Vec<WorkloadJson>,
     decisions: Vec<Decisions>,
+    /// What policies in dry run would have said.
+    dry_run: Vec<DryRun>,
+    /// Policies that could not be read, with what is in force in their place.
+    rejected: Vec<Rejected>,
+}
+
+#[derive(Serialize)]
+struct DryRun {
+    policy: String,
+    action: String,
+    /// How many the policy matched, and how many it did not.
+    matched: u64,
+    not_matched: u64,
+}
+
+#[derive(Serialize)]
+struct Rejected {
+    object: ObjectRef,
+    /// `last-good` or `closed`.
+    in_force: &'static str,
+    findings: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -57,6 +81,93 @@ impl Policies {
                     count,
                 })
                 .collect(),
+            dry_run: dry_run(&state.workers),
+            rejected: rejected(&state.view().diagnostics),
+        }
+    }
+}
+
+fn dry_run(workers: &[Arc<WorkerStats>]) -> Vec<DryRun> {
+    let mut all = BTreeMap::<(String, String), (u64, u64)>::new();
+    for (TriedOut { policy, action, matches }, count) in tried_out(workers) {
+        let (matched, not_matched) = all.entry((policy.to_string(), action.to_string())).or_default();
+        *(if matches { matched } else { not_matched }) += count;
+    }
+    let row = |((policy, action), (matched, not_matched))| DryRun { policy, action, matched, not_matched };
+    all.into_iter().map(row).collect()
+}
+
+/// What policies in dry run would have said, by all workers.
+pub(super) fn tried_out(workers: &[Arc<WorkerStats>]) -> BTreeMap<TriedOut, u64> {
+    let mut all = BTreeMap::new();
+    for (tried, count) in workers.iter().flat_map(|worker| worker.policies.read_tried_out()) {
+        *all.entry(tried).or_default() += count;
+    }
+    all
+}
+
+/// Policies with errors, as the findings have them.
+fn rejected(findings: &[Diagnostic]) -> Vec<Rejected> {
+    let mut all = BTreeMap::<&ObjectRef, Rejected>::new();
+    for finding in findings {
+        let Some(object) = finding.object.as_ref().filter(|object| is_policy(object)) else { continue };
+        let stays = finding.reason == LAST_GOOD_STAYS;
+        if !stays && finding.severity != Severity::Error {
+            continue;
+        }
+        let rejected = all.entry(object).or_insert_with(|| Rejected {
+            object: object.clone(),
+            in_force: "closed",
+            findings: Vec::new(),
+        });
+        match stays {
+            true => rejected.in_force = "last-good",
+            false => rejected.findings.push(format!("{}: {}", finding.field, finding.message)),
+        }
+    }
+    all.into_values().collect()
+}
+
+fn is_policy(object: &ObjectRef) -> bool {
+    matches!(object.kind, Kind::AuthorizationPolicy | Kind::PeerAuthentication)
+}
+
+/// In numbers, for `/api/v1/status`.
+#[derive(Serialize)]
+pub struct Summary {
+    /// Workloads that policies apply to.
+    workloads: usize,
+    /// Policies that apply to a workload, and those of them that are only tried out.
+    policies: usize,
+    dry_run: usize,
+    dangling: usize,
+    rejected: usize,
+    denied: u64,
+}
+
+impl Summary {
+    pub fn of(state: &AdminState) -> Self {
+        let snapshot = state.shared.load();
+        let (mut policies, mut workloads) = (BTreeMap::new(), 0);
+        let all = &snapshot.workloads;
+        for workload in all.by_address.values().chain(all.by_namespace.values()).flat_map(|at| at.iter()) {
+            let mut any = false;
+            for policy in workload.policies.policies() {
+                any = true;
+                policies.insert(policy.name.clone(), policy.dry_run);
+            }
+            workloads += usize::from(any && workload.pod.is_some());
+        }
+        let admits = [Reason::NoAllowPolicy, Reason::Allowed].map(Reason::label);
+        let decided = decisions(&state.workers);
+        let denied = decided.iter().filter(|((_, reason), _)| !admits.contains(reason));
+        Self {
+            workloads,
+            dry_run: policies.values().filter(|dry_run| **dry_run).count(),
+            policies: policies.len(),
+            dangling: dangling(all),
+            rejected: rejected(&state.view().diagnostics).len(),
+            denied: denied.map(|(_, count)| count).sum(),
         }
     }
 }

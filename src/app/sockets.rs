@@ -22,6 +22,7 @@ pub(super) struct WorkerSockets {
     pub http: Vec<TcpListener>,
     pub https: Vec<TcpListener>,
     pub mesh: Vec<TcpListener>,
+    pub hbone: Vec<TcpListener>,
 }
 
 impl Sockets {
@@ -43,6 +44,7 @@ impl Sockets {
                 match listener.port {
                     Port::HttpsPort => worker.https.extend(sockets),
                     Port::MeshPort => worker.mesh.extend(sockets),
+                    Port::HbonePort => worker.hbone.extend(sockets),
                     _ => worker.http.extend(sockets),
                 }
             }
@@ -54,7 +56,7 @@ impl Sockets {
 impl WorkerSockets {
     /// Lets connections come in by them.
     pub fn start(&self) -> anyhow::Result<()> {
-        for socket in self.http.iter().chain(&self.https).chain(&self.mesh) {
+        for socket in self.http.iter().chain(&self.https).chain(&self.mesh).chain(&self.hbone) {
             listen::start(socket).with_context(|| match socket.local_addr() {
                 Ok(address) => format!("cannot listen on {address}"),
                 Err(_) => "cannot listen".into(),
@@ -69,7 +71,8 @@ fn listeners(settings: &Settings, workers: usize) -> Vec<Listener> {
     for ip in &settings.bind_address {
         let public = [(Port::HttpPort, settings.http_port), (Port::HttpsPort, settings.https_port)];
         let mesh = settings.mesh_port.map(|number| (Port::MeshPort, number));
-        for (port, number) in public.into_iter().chain(mesh) {
+        let hbone = settings.hbone_port.map(|number| (Port::HbonePort, number));
+        for (port, number) in public.into_iter().chain(mesh).chain(hbone) {
             listeners.push(Listener { port, address: SocketAddr::new(*ip, number), sockets: workers });
         }
     }

@@ -119,11 +119,34 @@ fn facts_of(status: &Value) -> Vec<(&'static str, Cell)> {
         ("requests", count("requests")),
         ("diagnostics", Cell::new(counts, tone)),
     ];
+    facts.extend(policies(&status["policies"]));
     if let Some(leader) = status["leader"].as_bool() {
         facts.push(("leader", if leader { "yes" } else { "no" }.into()));
     }
     for source in list(status, "sources") {
         facts.push(("source", describe_source(source)));
+    }
+    facts
+}
+
+/// Nothing where there are no policies.
+fn policies(policies: &Value) -> Vec<(&'static str, Cell)> {
+    let count = |key| number(policies, key);
+    let (dangling, rejected) = (count("dangling"), count("rejected"));
+    if count("policies") + dangling + rejected == 0 {
+        return Vec::new();
+    }
+    let mut applied = format!("{} for {} workloads", count("policies"), count("workloads"));
+    if count("dry_run") > 0 {
+        let _ = write!(applied, ", {} in dry run", count("dry_run"));
+    }
+    let mut facts = vec![("policies", applied.into()), ("denied", count("denied").to_string().into())];
+    if dangling > 0 {
+        facts.push(("dangling policies", Cell::new(format!("{dangling}, each denies"), Tone::Bad)));
+    }
+    if rejected > 0 {
+        let words = format!("{rejected}, see /api/v1/policies");
+        facts.push(("rejected policies", Cell::new(words, Tone::Bad)));
     }
     facts
 }
@@ -176,6 +199,7 @@ mod tests {
             "version": "0.1.0", "generation": 7, "ready": false, "not_ready_because": "draining",
             "uptime_seconds": 3725, "hosts": 2, "routes": 3, "certificates": 4, "clusters": 5, "endpoints": 6,
             "requests": 8, "diagnostics": { "error": 1, "warning": 2, "info": 0 },
+            "policies": { "workloads": 9, "policies": 4, "dry_run": 1, "dangling": 2, "rejected": 3, "denied": 5 },
             "pending_restart": [{ "key": "http-port", "reason": "listeners are opened before workers start" }],
             "last_restart_error": null, "settings": { "error": "settings.yaml:2: \u{1b}[2J" },
             "sources": [
@@ -197,6 +221,10 @@ mod tests {
         backends      5 (6 endpoints)
         requests      8
         diagnostics   1 error, 2 warning, 0 info
+        policies      4 for 9 workloads, 1 in dry run
+        denied        5
+        dangling policies  2, each denies
+        rejected policies  3, see /api/v1/policies
         source        directory: listed
         source        secrets: as kept on disk at 2026-01-02T03:04:05Z: gone
 

@@ -35,8 +35,8 @@ use crate::snapshot::hosts::HostMap;
 use crate::snapshot::workloads::Workloads;
 use crate::store::objects::{Ingress, Kind, ObjectName};
 use crate::store::{Changes, Store};
+use crate::tls::hbone::HboneTls;
 use crate::tls::keys::{GenerateError, KeyPair};
-use crate::tls::mesh::MeshTrust;
 use crate::tls::policy::{TlsPolicy, TlsPolicyError};
 use crate::tls::tickets::{SharedKeys, Tickets};
 use certificates::StapleWaits;
@@ -45,6 +45,7 @@ use hosts::Hosts;
 use rechecks::Rechecks;
 use report::{Report, Subject};
 use staples::{Leaves, StapleChanges, StapleDemand};
+pub use workloads::LAST_GOOD_STAYS;
 
 /// A snapshot, what there is to say about the objects it was made of, and when to look again. Copies share
 /// structure.
@@ -62,8 +63,8 @@ pub struct Compiled {
     /// The default certificate where no Secret gives one.
     generated: Arc<KeyPair>,
     policies: workloads::Table,
-    /// The roots that the mesh was verified against last.
-    trust: Option<Arc<MeshTrust>>,
+    /// The gateway's own certificate of the mesh that could be used last.
+    own: Option<Arc<KeyPair>>,
 }
 
 /// Why there is nothing to begin with.
@@ -95,6 +96,9 @@ impl Compiled {
             clusters: ClusterMap::default(),
             tls: Arc::new(TlsPolicy::new(settings, tickets)?),
             mesh: None,
+            trust: None,
+            hbone: None,
+            hbone_client: None,
             workloads: Workloads::default(),
         };
         let policies = workloads::Table::new(settings);
@@ -108,7 +112,7 @@ impl Compiled {
             tickets: tickets.clone(),
             generated,
             policies,
-            trust: None,
+            own: None,
         })
     }
 
@@ -297,18 +301,31 @@ impl Compiled {
         for address in &scope.pods {
             self.policies.compile_address(store, workloads, *address);
         }
+        for address in &scope.services {
+            workloads::compile_service_address(store, workloads, *address);
+        }
     }
 
-    /// Root certificates that cannot be used leave those before them in force.
+    /// Root certificates, and a certificate of the gateway's own, that cannot be used leave those before them in
+    /// force.
     fn compile_trust(&mut self, store: &Store) {
-        let settings = &self.snapshot.settings;
-        let (trust, found) = trust::compile_trust(store, settings, self.trust.take());
+        let snapshot = &mut self.snapshot;
+        let settings = &snapshot.settings;
+        let (trust, mut found) = trust::compile_trust(store, settings, snapshot.trust.take());
+        let (own, about_own) = trust::compile_own_certificate(store, settings, self.own.take());
+        found.extend(about_own);
         let policy = trust.clone().map(|trust| TlsPolicy::mesh(settings, trust));
         // An error is reported with the settings, which the policy of the other ports is made of too.
         if let Ok(policy) = policy.transpose() {
-            self.snapshot.mesh = policy.map(Arc::new);
+            snapshot.mesh = policy.map(Arc::new);
         }
-        self.trust = trust;
+        let hbone = trust.clone().zip(own.as_ref()).map(|(trust, own)| HboneTls::new(settings, trust, own));
+        if let Ok(hbone) = hbone.transpose() {
+            snapshot.hbone = hbone.map(Arc::new);
+        }
+        snapshot.hbone_client = trust::compile_client(&trust, &own, snapshot.hbone_client.take());
+        snapshot.trust = trust;
+        self.own = own;
         self.report.set(Subject::Trust, found);
     }
 
@@ -349,6 +366,8 @@ struct Scope {
     /// All policies and workloads.
     policies: bool,
     pods: BTreeSet<IpAddr>,
+    /// Addresses of Services.
+    services: BTreeSet<IpAddr>,
     trust: bool,
     ticket_keys: bool,
 }
@@ -382,7 +401,10 @@ impl Scope {
             // Named but not there is worth a word from the start.
             policies: changes.policies || previous.snapshot.generation == 0,
             pods: changes.pods.iter().copied().collect(),
-            trust: changes.trust || previous.snapshot.generation == 0,
+            services: changes.services.iter().copied().collect(),
+            trust: changes.trust
+                || previous.snapshot.generation == 0
+                || changes.secrets.iter().any(|secret| trust::is_about(settings, secret)),
             default_certificate: previous.snapshot.generation == 0
                 || due.contains(&Subject::DefaultCertificate)
                 || changed(&settings.default_ssl_certificate),
@@ -404,6 +426,7 @@ impl Scope {
                 || previous.snapshot.generation == 0
                 || previous.policies.differs(settings),
             pods: changes.pods.iter().copied().collect(),
+            services: changes.services.iter().copied().collect(),
             trust: true,
             ticket_keys: true,
         };

@@ -18,6 +18,9 @@ use crate::store::Store;
 use crate::store::objects::{AuthorizationPolicy, Kind, ObjectName, PeerAuthentication, Pod};
 use crate::tls::spiffe::SpiffeId;
 
+/// The reason of the finding that an older version of a policy is in force.
+pub const LAST_GOOD_STAYS: &str = "LastGoodStays";
+
 /// The compiled policies, and what workloads share of them. Copies share structure.
 #[derive(Clone)]
 pub(super) struct Table {
@@ -94,13 +97,15 @@ impl Table {
         Workload {
             pod: Some(name.clone()),
             principal: SpiffeId::new(&self.mesh.trust_domain, &name.namespace, &pod.service_account).ok(),
+            host_network: pod.host_network,
+            hbone: pod.hbone,
             policies: self.resolve(&name.namespace, &pod.metadata.labels),
         }
     }
 
     fn without_pod(&mut self, namespace: &str, before: Option<&Arc<[Workload]>>) -> Arc<[Workload]> {
         let policies = self.resolve(namespace, &BTreeMap::new());
-        let after = [Workload { pod: None, principal: None, policies }];
+        let after = [Workload { pod: None, principal: None, host_network: false, hbone: false, policies }];
         match before {
             Some(before) if same(before, &after) => before.clone(),
             _ => after.into(),
@@ -118,6 +123,16 @@ impl Table {
     }
 }
 
+/// One address of Services, after one came, went or changed there.
+pub(super) fn compile_service_address(store: &Store, workloads: &mut Workloads, address: IpAddr) {
+    let namespaces: BTreeSet<Arc<str>> =
+        store.services_at(&address).map(|service| service.namespace.clone()).collect();
+    match namespaces.is_empty() {
+        true => drop(workloads.services.remove(&address)),
+        false => drop(workloads.services.insert(address, namespaces.into_iter().collect())),
+    }
+}
+
 fn mesh_of(settings: &Settings) -> Mesh {
     Mesh {
         root_namespace: settings.mesh_root_namespace.clone(),
@@ -128,7 +143,10 @@ fn mesh_of(settings: &Settings) -> Mesh {
 
 fn same(before: &[Workload], after: &[Workload]) -> bool {
     let same = |(a, b): (&Workload, &Workload)| {
-        a.pod == b.pod && a.principal == b.principal && Arc::ptr_eq(&a.policies, &b.policies)
+        a.pod == b.pod
+            && a.principal == b.principal
+            && (a.host_network, a.hbone) == (b.host_network, b.hbone)
+            && Arc::ptr_eq(&a.policies, &b.policies)
     };
     before.len() == after.len() && before.iter().zip(after).all(same)
 }
@@ -136,6 +154,6 @@ fn same(before: &[Workload], after: &[Workload]) -> bool {
 fn outdated<'a>(kind: Kind, names: impl Iterator<Item = &'a ObjectName>) -> Vec<Diagnostic> {
     let message = "the last version that could be read stays in force until this one is repaired";
     let finding =
-        |name| Diagnostic::new(Severity::Warning, ObjectRef::new(kind, name), "", "LastGoodStays", message);
+        |name| Diagnostic::new(Severity::Warning, ObjectRef::new(kind, name), "", LAST_GOOD_STAYS, message);
     names.map(finding).collect()
 }

@@ -6,12 +6,19 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::settings::choices::ForwardClientCert;
 use crate::tls::mesh::MeshClient;
+use crate::tls::spiffe::SpiffeId;
 
 pub const X_FORWARDED_CLIENT_CERT: HeaderName = HeaderName::from_static("x-forwarded-client-cert");
 
-/// Sets the field, or takes it away. `client` is who was verified on this connection, `trusted` whether the peer may
-/// have its own field passed on.
-pub fn set(headers: &mut HeaderMap, mode: ForwardClientCert, client: Option<&MeshClient>, trusted: bool) {
+/// Sets the field, or takes it away. `client` is who was verified on this connection, `by` who the gateway is, and
+/// `trusted` whether the peer may have its own field passed on.
+pub fn set(
+    headers: &mut HeaderMap,
+    mode: ForwardClientCert,
+    client: Option<&MeshClient>,
+    by: Option<&SpiffeId>,
+    trusted: bool,
+) {
     use ForwardClientCert::{AlwaysForwardOnly, AppendForward, ForwardOnly, Sanitize, SanitizeSet};
     let kept = match (mode, client) {
         _ if !trusted => None,
@@ -19,7 +26,7 @@ pub fn set(headers: &mut HeaderMap, mode: ForwardClientCert, client: Option<&Mes
         (Sanitize | SanitizeSet, _) | (ForwardOnly | AppendForward, None) => None,
     };
     let own = match mode {
-        AppendForward | SanitizeSet => client.and_then(MeshClient::element).cloned(),
+        AppendForward | SanitizeSet => client.and_then(|client| client.element(by)).cloned(),
         Sanitize | ForwardOnly | AlwaysForwardOnly => None,
     };
     headers.remove(X_FORWARDED_CLIENT_CERT);
@@ -46,14 +53,13 @@ mod tests {
     use rcgen::{CertificateParams, KeyPair, SanType};
 
     use super::*;
-    use crate::tls::spiffe::SpiffeId;
 
     fn client() -> MeshClient {
         let id = SpiffeId::parse("spiffe://td/ns/a/sa/b").unwrap();
         let mut params = CertificateParams::default();
         params.subject_alt_names.push(SanType::URI(id.as_uri().try_into().unwrap()));
         let certificate = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
-        MeshClient::new(id, certificate.der().clone())
+        MeshClient::new(id, &[certificate.der().clone()])
     }
 
     fn sent_on(
@@ -66,7 +72,7 @@ mod tests {
         for line in lines {
             headers.append(X_FORWARDED_CLIENT_CERT, HeaderValue::from_str(line).unwrap());
         }
-        set(&mut headers, mode, client, trusted);
+        set(&mut headers, mode, client, None, trusted);
         let values = headers.get_all(X_FORWARDED_CLIENT_CERT).iter();
         values.map(|value| value.to_str().unwrap().to_owned()).collect()
     }
@@ -75,7 +81,7 @@ mod tests {
     fn every_mode_with_and_without_a_client_certificate() {
         use ForwardClientCert::*;
         let client = client();
-        let own = client.element().unwrap().to_str().unwrap();
+        let own = client.element(None).unwrap().to_str().unwrap();
         let came = ["By=a;Hash=b", "By=c"];
         let whole = "By=a;Hash=b,By=c".to_owned();
         for (mode, plain, mutual) in [
@@ -94,7 +100,7 @@ mod tests {
     fn nothing_of_an_untrusted_peer_is_passed_on() {
         use ForwardClientCert::*;
         let client = client();
-        let own = client.element().unwrap().to_str().unwrap();
+        let own = client.element(None).unwrap().to_str().unwrap();
         for mode in [ForwardOnly, AlwaysForwardOnly, Sanitize] {
             assert!(sent_on(&["By=a"], mode, Some(&client), false).is_empty(), "{mode}");
         }

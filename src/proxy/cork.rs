@@ -64,14 +64,18 @@ impl Corked {
             ready!(self.poll_send(cx))?;
         }
         if self.gathered.is_empty() && length >= LARGE {
-            return Pin::new(&mut self.stream).poll_write_vectored(cx, parts);
+            let written = ready!(Pin::new(&mut self.stream).poll_write_vectored(cx, parts))?;
+            self.floods.pay(written);
+            return Poll::Ready(Ok(written));
         }
         let before = self.gathered.len();
         for part in parts {
             let room = ROOM.saturating_sub(self.gathered.len()).min(part.len());
             self.gathered.extend_from_slice(part.get(..room).unwrap_or_default());
         }
-        Poll::Ready(Ok(self.gathered.len() - before))
+        let taken = self.gathered.len() - before;
+        self.floods.pay(taken);
+        Poll::Ready(Ok(taken))
     }
 }
 

@@ -16,6 +16,8 @@ const ALLOWANCE: u32 = 1000;
 const PER_REQUEST: u32 = 20;
 /// Content that pays for one frame: an upload in small pieces is slow, not hostile.
 const PER_FRAME: u32 = 64;
+/// What we send pays for one frame each: a client with small windows makes room for it bit by bit.
+const PER_UPDATE: usize = 4096;
 const PERIOD: Duration = Duration::from_secs(10);
 
 const HEAD: usize = 9;
@@ -32,6 +34,8 @@ pub struct FloodWatch {
     /// Bytes until the next head.
     skip: usize,
     left: u32,
+    /// Bytes that were sent and have not paid for anything yet.
+    sent: usize,
     since: Tick,
     deadlines: Deadlines,
 }
@@ -48,6 +52,7 @@ impl FloodWatch {
             have: 0,
             skip: PREFACE,
             left: ALLOWANCE,
+            sent: 0,
             since: deadlines.now(),
             deadlines: deadlines.clone(),
         }
@@ -71,6 +76,14 @@ impl FloodWatch {
             }
         }
         Ok(())
+    }
+
+    /// Takes into account what was sent to the client.
+    pub fn pay(&mut self, bytes: usize) {
+        self.sent += bytes;
+        let earned = u32::try_from(self.sent / PER_UPDATE).unwrap_or(ALLOWANCE);
+        self.sent %= PER_UPDATE;
+        self.left = self.left.saturating_add(earned).min(ALLOWANCE);
     }
 
     fn count(&mut self) -> Result<(), Flood> {
@@ -137,6 +150,25 @@ mod tests {
         assert_eq!(see(&vec![request; 20_000], 1000), Ok(()));
         let upload = [frame(0, 0, &[0; 16_384]), frame(PING, 0, &[0; 8])].concat();
         assert_eq!(see(&vec![upload; 500], 5000), Ok(()));
+    }
+
+    #[test]
+    fn what_is_sent_pays_for_the_room_that_it_takes() {
+        let mut watch = FloodWatch::new(&Deadlines::new());
+        watch.skip = 0;
+        // Half a window of 64 KiB at a time, for the stream and for the connection.
+        let updates = frame(WINDOW_UPDATE, 0, &[0, 0, 0x80, 0]).repeat(2);
+        for _ in 0..20_000 {
+            watch.pay(0x8000);
+            assert_eq!(watch.see(&updates), Ok(()));
+        }
+        // An answer to each ping pays for none of them.
+        let pings = frame(PING, 0, &[0; 8]);
+        let refused = (0..2000).any(|_| {
+            watch.pay(17);
+            watch.see(&pings).is_err()
+        });
+        assert!(refused);
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! Transport policy on a worker: each exchange with an endpoint is registered before its first check, and stays so
 //! until its last byte.
 //!
-//! The check is made against the newest snapshot, whichever the request began under. When policies or workloads
-//! change, everything that is registered is checked again, and only what is denied now is ended: between
-//! registering and re-checking there is no gap that a denied exchange could stay open in.
+//! The check is made against the newest snapshot, whichever the request began under. When policies, workloads or
+//! revocation lists change, everything that is registered is checked again, and only what is denied now is ended:
+//! between registering and re-checking there is no gap that a denied exchange could stay open in. A connection of the
+//! mesh is registered too, without an endpoint: it ends when its certificate is revoked.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -17,7 +18,8 @@ use slab::Slab;
 use crate::names::object::ObjectName;
 use crate::snapshot::Snapshot;
 use crate::snapshot::policies::{Connection, Reason};
-use crate::telemetry::policy_stats::{Decided, PolicyStats};
+use crate::telemetry::policy_stats::{Decided, PolicyStats, TriedOut};
+use crate::tls::mesh::MeshClient;
 use crate::tls::spiffe::SpiffeId;
 
 /// Everything open on one worker. Clones are the same.
@@ -31,6 +33,8 @@ struct State {
     checked: Cell<u64>,
     /// Decisions since they were handed on.
     decided: RefCell<HashMap<Decided, u64>>,
+    /// The same of policies that are only tried out.
+    tried_out: RefCell<HashMap<TriedOut, u64>>,
 }
 
 struct Entry {
@@ -46,8 +50,14 @@ struct Entry {
 #[derive(Clone)]
 pub struct Peer {
     pub source: IpAddr,
-    /// From the certificate verified on this connection.
-    pub principal: Option<SpiffeId>,
+    /// As the certificate says that was verified on this connection.
+    pub client: Option<Rc<MeshClient>>,
+}
+
+impl Peer {
+    fn principal(&self) -> Option<&SpiffeId> {
+        self.client.as_ref().map(|client| &client.id)
+    }
 }
 
 /// The endpoint that was chosen.
@@ -60,6 +70,8 @@ struct Target {
 /// Who spoke to whom, and which policy decided about it.
 #[derive(Clone, Debug, Default)]
 pub struct Admission {
+    /// Where the exchange goes.
+    pub endpoint: Option<SocketAddr>,
     pub source: Option<SpiffeId>,
     pub destination: Option<SpiffeId>,
     pub policy: Option<ObjectName>,
@@ -73,11 +85,29 @@ pub struct Denial {
     pub reason: Reason,
 }
 
+impl Denial {
+    /// For the log.
+    pub fn describe(&self) -> String {
+        match &self.policy {
+            Some(policy) => format!("{}: {policy}", self.reason),
+            None => self.reason.to_string(),
+        }
+    }
+}
+
 impl Entry {
     fn decide(&self, snapshot: &Snapshot) -> Result<Decided, Denial> {
+        if let (Some(client), Some(trust)) = (&self.peer.client, &snapshot.trust)
+            && client.is_revoked(trust)
+        {
+            return Err(Denial { policy: None, reason: Reason::Revoked });
+        }
         let Some(target) = &self.target else {
             return Ok(Decided { policy: None, reason: Reason::NoAllowPolicy });
         };
+        if snapshot.workloads.hides(target.address.ip(), &snapshot.settings.mesh_root_namespace) {
+            return Err(Denial { policy: None, reason: Reason::Undecidable });
+        }
         let decision = snapshot.workloads.decide(&target.namespace, &self.connection(target));
         let policy = decision.policy.cloned();
         match decision.allowed {
@@ -88,7 +118,7 @@ impl Entry {
 
     fn connection(&self, target: &Target) -> Connection<'_> {
         Connection {
-            principal: self.peer.principal.as_ref(),
+            principal: self.peer.principal(),
             source: self.peer.source,
             destination: target.address.ip(),
             port: target.address.port(),
@@ -128,8 +158,12 @@ impl Guards {
     /// Hands on what was counted.
     pub fn flush(&self, stats: &PolicyStats) {
         let mut decided = self.0.decided.borrow_mut();
+        let mut tried_out = self.0.tried_out.borrow_mut();
         if !decided.is_empty() {
             stats.add(decided.drain());
+        }
+        if !tried_out.is_empty() {
+            stats.add_tried_out(tried_out.drain());
         }
     }
 
@@ -164,7 +198,9 @@ impl Guard {
         let decision = entry.decide(snapshot);
         let workloads = snapshot.workloads.at(address.ip(), namespace);
         entry.admission = Admission {
-            source: entry.peer.principal.clone(),
+            // A name is resolved later.
+            endpoint: Some(address).filter(|address| !address.ip().is_unspecified()),
+            source: entry.peer.principal().cloned(),
             destination: workloads.first().and_then(|workload| workload.principal.clone()),
             policy: match &decision {
                 Ok(decided) => decided.policy.clone(),
@@ -179,7 +215,23 @@ impl Guard {
             };
             self.guards.count(decided);
         }
+        if let Some(target) = &entry.target {
+            let connection = entry.connection(target);
+            for (policy, matches) in workloads.iter().flat_map(|at| at.policies.dry_run(&connection)) {
+                let tried = TriedOut { policy: policy.name.clone(), action: policy.action, matches };
+                *self.guards.0.tried_out.borrow_mut().entry(tried).or_default() += 1;
+            }
+        }
         decision
+    }
+
+    /// Whether the exchange may go on as it is, by the newest policies.
+    ///
+    /// # Errors
+    /// It is denied by now.
+    pub fn check(&self, snapshot: &Snapshot) -> Result<(), Denial> {
+        let open = self.guards.0.open.borrow();
+        open.get(self.slot).map_or(Ok(()), |entry| entry.decide(snapshot).map(drop))
     }
 
     pub fn admission(&self) -> Admission {

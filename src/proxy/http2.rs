@@ -28,11 +28,11 @@ use crate::net::stream::Stream;
 const STREAM_WINDOW: u32 = 256 * 1024;
 const CONNECTION_WINDOW: u32 = 1024 * 1024;
 /// Response data that h2 takes over ahead of a client's flow control, for each stream.
-const SEND_BUFFER: usize = 64 * 1024;
+pub(super) const SEND_BUFFER: usize = 64 * 1024;
 /// Streams that the client resets before they were looked at (CVE-2023-44487), and that we reset because of
 /// what the client did (CVE-2025-8671), before the connection ends.
-const PENDING_RESETS: usize = 20;
-const LOCAL_RESETS: usize = 100;
+pub(super) const PENDING_RESETS: usize = 20;
+pub(super) const LOCAL_RESETS: usize = 100;
 
 /// How much one connection may ask for, as the settings say when it begins.
 #[derive(Clone, Copy, Debug)]

@@ -11,6 +11,7 @@ mod date;
 pub mod deadlines;
 mod floods;
 pub mod guards;
+mod hbone;
 mod headers;
 pub(crate) mod http1;
 mod http2;

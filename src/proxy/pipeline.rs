@@ -13,7 +13,7 @@
 
 use std::borrow::Cow;
 use std::future::poll_fn;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use super::answers;
 use super::body::{Body, Limited, Recorded};
 use super::client_cert_header;
-use super::guards::{Guard, Peer};
+use super::guards::{Denial, Guard, Peer};
 use super::headers::{self, Claimed, ClientFields, Connection};
 use super::http1::{HeadRefusal, Limits, Service};
 use super::record::Record;
@@ -42,6 +42,7 @@ use crate::snapshot::clusters::{Cluster, Endpoint};
 use crate::snapshot::hosts::{Action, Host, HttpsRedirect, Route};
 use crate::snapshot::paths::canonical_path;
 use crate::tls::accept::ServedIdentity;
+use crate::tls::hbone_client::Via;
 
 /// A connection from a client, and what its requests are judged by.
 pub struct Client {
@@ -143,15 +144,28 @@ impl Client {
 
     fn guarded(&self) -> Peer {
         let client = self.tls.as_ref().and_then(|tls| tls.client.as_ref());
-        Peer { source: self.peer.ip(), principal: client.map(|client| client.id.clone()) }
+        Peer { source: self.peer.ip(), client: client.cloned() }
     }
 
-    /// Whether policy lets this client to `endpoint`. The target of an ExternalName is no workload of the mesh.
-    fn admit(&self, guard: &Guard, cluster: &Cluster, endpoint: &Endpoint) -> Result<(), UpstreamError> {
-        let Endpoint::Address(address) = endpoint else { return Ok(()) };
+    /// Whether policy lets this client to `endpoint`. The target of an ExternalName is judged as an address without a
+    /// pod is, by the policies of its Service's namespace; should its name lead to a pod, connecting is refused.
+    /// A workload that takes tunnels is reached through one.
+    fn admit(
+        &self,
+        guard: &Guard,
+        cluster: &Cluster,
+        endpoint: &Endpoint,
+    ) -> Result<Option<Via>, UpstreamError> {
+        let address = match endpoint {
+            Endpoint::Address(address) => *address,
+            Endpoint::Name { port, .. } => SocketAddr::from((Ipv4Addr::UNSPECIFIED, *port)),
+        };
         let namespace = &cluster.key.service.namespace;
-        let decided = self.worker.with_snapshot(|snapshot| guard.admit(snapshot, *address, namespace));
-        decided.map(drop).map_err(|denial| {
+        let decided = self.worker.with_snapshot(|snapshot| {
+            guard.admit(snapshot, address, namespace)?;
+            Ok(via(snapshot, address))
+        });
+        decided.map_err(|denial: Denial| {
             tracing::debug!(client = %self.peer, %endpoint, ?denial, "denied by policy");
             Reason::Denied(denial.reason).into()
         })
@@ -297,7 +311,9 @@ impl Client {
             (settings.settings.forward_client_cert, &settings.settings.forward_client_cert_cidr);
         let trusted = headers::is_trusted(self.peer.ip(), cidrs);
         let client = self.tls.as_ref().and_then(|tls| tls.client.as_ref());
-        client_cert_header::set(fields, mode, client, trusted);
+        let ours = |snapshot: &Snapshot| snapshot.hbone.as_ref()?.identity.clone();
+        let by = client.and_then(|_| self.worker.with_snapshot(ours));
+        client_cert_header::set(fields, mode, client.map(|client| &**client), by.as_ref(), trusted);
         let claimed_host = claimed.as_ref().and_then(|claimed| claimed.host.clone());
         if let Some(host) = claimed_host.or_else(|| authority.clone()) {
             fields.insert(headers::X_FORWARDED_HOST, host);
@@ -358,6 +374,13 @@ impl Service for Client {
         })
         .await;
     }
+}
+
+/// The tunnel to the workload at `address`, where it takes tunnels and the gateway has an identity to show.
+fn via(snapshot: &Snapshot, address: SocketAddr) -> Option<Via> {
+    let client = snapshot.hbone_client.as_ref()?;
+    let peer = snapshot.workloads.tunnel_to(address.ip())?;
+    Some(Via { client: client.clone(), peer: peer.clone() })
 }
 
 fn no_route() -> Box<Refusal> {

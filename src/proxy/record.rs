@@ -10,7 +10,6 @@ use http::{HeaderValue, Method, Request, StatusCode, Uri, Version};
 
 use super::guards::{Admission, Guard};
 use super::worker::Worker;
-use crate::snapshot::clusters::Endpoint;
 use crate::snapshot::hosts::Route;
 use crate::telemetry::access_log::Entry;
 use crate::telemetry::route_stats::Observation;
@@ -28,6 +27,8 @@ pub struct Record {
     pub sent: u64,
     /// Ends the exchange when policy does.
     pub guard: Option<Guard>,
+    /// A tunnel is logged like a request, and counted elsewhere: it is no request of any route.
+    pub tunnel: bool,
     log: Option<Box<Logged>>,
 }
 
@@ -41,7 +42,6 @@ struct Logged {
     user_agent: Option<HeaderValue>,
     request_id: Option<HeaderValue>,
     reason: &'static str,
-    endpoint: Option<Arc<Endpoint>>,
     admission: Admission,
 }
 
@@ -58,7 +58,6 @@ impl Record {
                 user_agent: request.headers().get(USER_AGENT).cloned(),
                 request_id: None,
                 reason: "",
-                endpoint: None,
                 admission: Admission::default(),
             })
         });
@@ -75,6 +74,7 @@ impl Record {
             received: 0,
             sent: 0,
             guard: None,
+            tunnel: false,
             log,
         }
     }
@@ -127,14 +127,16 @@ impl Drop for Record {
         self.worker.stats.requests_in_flight.leave();
         let duration = self.started.elapsed();
         let stats = self.route.as_ref().map_or(&self.worker.stats.unrouted, |route| &route.stats);
-        stats.observe(&Observation {
-            method: &self.method,
-            status: self.status,
-            duration,
-            upstream: self.upstream,
-            received: self.received,
-            sent: self.sent,
-        });
+        if !self.tunnel {
+            stats.observe(&Observation {
+                method: &self.method,
+                status: self.status,
+                duration,
+                upstream: self.upstream,
+                received: self.received,
+                sent: self.sent,
+            });
+        }
         if let Some(log) = &self.log {
             let text = |value: &Option<HeaderValue>| {
                 value
@@ -143,7 +145,7 @@ impl Drop for Record {
                     .unwrap_or_default()
             };
             let ingress = self.route.as_ref().map(|route| route.ingress.to_string()).unwrap_or_default();
-            let upstream = log.endpoint.as_ref().map(ToString::to_string).unwrap_or_default();
+            let upstream = log.admission.endpoint.map(|endpoint| endpoint.to_string()).unwrap_or_default();
             let path = log.target.path_and_query().map_or("", |path| path.as_str());
             let policy = log.admission.policy.as_ref().map(ToString::to_string).unwrap_or_default();
             self.worker.log(&Entry {

@@ -3,10 +3,13 @@
 //! control plane, it keeps serving the last snapshot.
 
 use std::cell::RefCell;
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use http::HeaderValue;
@@ -15,7 +18,8 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_local};
 
 use super::deadlines::{Deadlines, TICK};
-use super::guards::Guards;
+use super::guards::{Guards, Peer};
+use super::hbone::Hbone;
 use super::headers::is_trusted;
 use super::http1::{self, HeadLimits};
 use super::http2;
@@ -34,6 +38,7 @@ use crate::telemetry::access_log::{AccessLog, Entry};
 use crate::telemetry::worker_stats::WorkerStats;
 use crate::tls::accept::{HandshakeError, accept};
 use crate::tls::client::ClientTls;
+use crate::tls::mesh::MeshClient;
 
 /// How long accepting pauses when the process is out of file descriptors.
 const OUT_OF_FILES_PAUSE: Duration = Duration::from_millis(100);
@@ -45,6 +50,7 @@ pub struct WorkerParts {
     pub http: Vec<std::net::TcpListener>,
     pub https: Vec<std::net::TcpListener>,
     pub mesh: Vec<std::net::TcpListener>,
+    pub hbone: Vec<std::net::TcpListener>,
     pub shared: Shared,
     pub stats: Arc<WorkerStats>,
     pub access_log: AccessLog,
@@ -79,6 +85,8 @@ pub struct Derived {
 enum Entrance {
     Http,
     Tls(TlsPort),
+    /// Tunnels of node proxies.
+    Hbone,
 }
 
 /// Runs a worker on this thread until it is told to stop and its connections have ended, or their time is over.
@@ -92,16 +100,22 @@ pub fn run(parts: WorkerParts) -> io::Result<()> {
 }
 
 async fn serve(parts: WorkerParts) -> io::Result<()> {
-    let WorkerParts { http, https, mesh, shared, stats, access_log, upstream_tls, mut stop } = parts;
+    let WorkerParts { http, https, mesh, hbone, shared, stats, access_log, upstream_tls, mut stop } = parts;
     let deadlines = Deadlines::new();
     let snapshot = shared.load();
     let limits = pool_limits(&snapshot.settings);
+    // Asked when a name has been resolved for a new connection, which is seldom.
+    let newest = shared.clone();
+    let guarded = move |address| {
+        let snapshot = newest.load();
+        snapshot.workloads.may_guard(address, &snapshot.settings.mesh_root_namespace)
+    };
     let worker = Rc::new(Worker {
         reader: RefCell::new(shared.reader()),
         derived: RefCell::new(Rc::new(Derived::new(&snapshot.settings))),
         access_log,
         handshakes: Handshakes::default(),
-        upstream: Upstream::new(limits, upstream_tls, deadlines.clone()),
+        upstream: Upstream::new(limits, upstream_tls, deadlines.clone()).guarding_names(guarded),
         deadlines: deadlines.clone(),
         drain: Drain::default(),
         guards: Guards::default(),
@@ -111,9 +125,12 @@ async fn serve(parts: WorkerParts) -> io::Result<()> {
     spawn_local(async move { deadlines.run().await });
     spawn_local(tick(worker.clone()));
     let mut accepting = Vec::new();
-    for (listeners, entrance) in
-        [(http, Entrance::Http), (https, Entrance::Tls(TlsPort::Https)), (mesh, Entrance::Tls(TlsPort::Mesh))]
-    {
+    for (listeners, entrance) in [
+        (http, Entrance::Http),
+        (https, Entrance::Tls(TlsPort::Https)),
+        (mesh, Entrance::Tls(TlsPort::Mesh)),
+        (hbone, Entrance::Hbone),
+    ] {
         for listener in listeners {
             let listener = Rc::new(TcpListener::from_std(listener)?);
             let task = spawn_local(accept_all(worker.clone(), listener.clone(), entrance));
@@ -248,7 +265,8 @@ async fn client(
     _open: OpenConnection,
 ) {
     let settings = worker.derived();
-    let proxied = match settings.settings.use_proxy_protocol && entrance != Entrance::Tls(TlsPort::Mesh) {
+    let is_public = matches!(entrance, Entrance::Http | Entrance::Tls(TlsPort::Https));
+    let proxied = match settings.settings.use_proxy_protocol && is_public {
         true => match worker.read_proxy_header(&mut stream, peer, &settings).await {
             Ok(proxied) => proxied,
             Err(()) => return worker.stats.proxy_headers_refused.add_one(),
@@ -269,18 +287,48 @@ async fn client(
                 worker.count_handshake(&accepted);
                 // Clients see 443, whichever port it is mapped to.
                 let port = proxied.map_or(443, |proxied| proxied.destination.port());
+                let mesh_client = accepted.identity.client.clone();
                 let client = Client::new(worker.clone(), peer, port, Some(accepted.identity));
                 let stream = Stream::Tls(Box::new(accepted.stream));
-                if accepted.http2 {
-                    let limits = settings.http2();
-                    http2::serve(stream, Rc::new(client), limits, &worker.deadlines, worker.drain.watch())
-                        .await;
-                } else {
-                    http1::serve(stream, &client, &worker.deadlines, worker.drain.watch()).await;
+                let drain = worker.drain.watch();
+                let serving = async {
+                    match accepted.http2 {
+                        true => {
+                            let limits = settings.http2();
+                            http2::serve(stream, Rc::new(client), limits, &worker.deadlines, drain).await;
+                        }
+                        false => http1::serve(stream, &client, &worker.deadlines, drain).await,
+                    }
+                };
+                match mesh_client {
+                    Some(mesh_client) => worker.while_trusted(peer, mesh_client, serving).await,
+                    None => serving.await,
                 }
             }
             Err(reason) => worker.stats.handshakes_failed.count(reason),
         },
+        Entrance::Hbone => tunnels(&worker, stream, peer, &settings).await,
+    }
+}
+
+/// One connection to the HBONE port.
+async fn tunnels(worker: &Rc<Worker>, stream: TcpStream, peer: SocketAddr, settings: &Derived) {
+    let Ok(local) = stream.local_addr() else { return };
+    let Some(tls) = worker.with_snapshot(|snapshot| snapshot.hbone.clone()) else {
+        return worker.stats.handshakes_failed.count(HandshakeError::NoTrust.reason());
+    };
+    match worker.bound_handshake(tls.accept(stream), settings).await {
+        Ok((stream, client)) => {
+            worker.stats.handshakes_full.add_one();
+            let stream = Stream::Tls(Box::new(stream));
+            let tunnels = Hbone::new(worker.clone(), peer, local, client.clone());
+            let serving = Rc::new(tunnels).serve(stream, settings.http2());
+            match client {
+                Some(client) => worker.while_trusted(peer, client, serving).await,
+                None => serving.await,
+            }
+        }
+        Err(reason) => worker.stats.handshakes_failed.count(reason),
     }
 }
 
@@ -344,10 +392,18 @@ impl Worker {
         port: TlsPort,
         settings: &Derived,
     ) -> Result<crate::tls::accept::Accepted, &'static str> {
+        let snapshot = || self.reader.borrow_mut().current().clone();
+        self.bound_handshake(accept(stream, port, snapshot), settings).await
+    }
+
+    /// A handshake takes its time at most, and is one of so many.
+    async fn bound_handshake<T>(
+        &self,
+        handshake: impl Future<Output = Result<T, HandshakeError>>,
+        settings: &Derived,
+    ) -> Result<T, &'static str> {
         let settings = &settings.settings;
         self.stats.handshakes.enter();
-        let snapshot = || self.reader.borrow_mut().current().clone();
-        let handshake = accept(stream, port, snapshot);
         let handshake = self.deadlines.timeout(settings.tls_handshake_timeout, handshake);
         let result = self.handshakes.run(settings.max_handshakes, handshake).await;
         self.stats.handshakes.leave();
@@ -362,6 +418,27 @@ impl Worker {
             Ok(Err(_)) => Err("timeout"),
             Err(_) => Err("crowded_out"),
         }
+    }
+
+    /// Serves a client of the mesh until its certificate is revoked.
+    async fn while_trusted(
+        &self,
+        peer: SocketAddr,
+        client: Rc<MeshClient>,
+        serving: impl Future<Output = ()>,
+    ) {
+        let source = peer.ip().to_canonical();
+        let guard = self.guards.register(Peer { source, client: Some(client) });
+        // A list may have come while the handshake went on.
+        if self.with_snapshot(|snapshot| guard.check(snapshot)).is_err() {
+            return;
+        }
+        let mut serving = pin!(serving);
+        poll_fn(|cx| match guard.poll_denied(cx) {
+            Poll::Ready(()) => Poll::Ready(()),
+            Poll::Pending => serving.as_mut().poll(cx),
+        })
+        .await;
     }
 
     fn count_handshake(&self, accepted: &crate::tls::accept::Accepted) {

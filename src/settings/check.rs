@@ -44,6 +44,7 @@ pub(super) fn broken_rules(settings: &Settings) -> Vec<Broken> {
         ("proxy-connect-timeout", s.proxy_connect_timeout),
         ("proxy-read-timeout", s.proxy_read_timeout),
         ("proxy-send-timeout", s.proxy_send_timeout),
+        ("hbone-idle-timeout", s.hbone_idle_timeout),
     ] {
         rule(key, time > Duration::ZERO, "must be longer than 0");
     }

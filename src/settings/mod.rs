@@ -12,6 +12,7 @@ pub mod field;
 pub mod flags;
 mod ingress_nginx;
 pub mod load;
+pub mod places;
 pub mod reload;
 pub mod schema;
 pub mod value;

@@ -14,6 +14,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::choices::{ForwardClientCert, LogFormat, LogLevel, RestartMode, Source, TlsVersion};
 use super::field::{Change, Class, Field, Unit, kebab_case};
+use super::places::{PairPlace, TrustPlace};
 use super::value::{Raw, Value};
 use crate::names::object::ObjectName;
 use crate::names::responder::Target;
@@ -277,9 +278,21 @@ settings! {
     /// Port that asks clients for a certificate of the mesh; without it there is none. 0 lets the system choose.
     mesh_port: Option<u16> = None,
         Restart("listeners are opened before workers start"), None, "15443";
-    /// ConfigMap (namespace/name) with the root certificates of the mesh under `root-cert.pem`.
-    mesh_trust_bundle: ObjectName = ObjectName::new("istio-system", "istio-ca-root-cert"),
-        Dynamic, None, "mesh/roots";
+    /// Port that terminates the tunnels of ambient node proxies (HBONE), 15008 by convention; without it there is none. 0 lets the system choose.
+    hbone_port: Option<u16> = None,
+        Restart("listeners are opened before workers start"), None, "15008";
+    /// The gateway's own certificate of the mesh, shown on the HBONE port: a Secret (namespace/name) or a folder.
+    hbone_certificate: Option<PairPlace> = None,
+        Dynamic, None, "ingress/portcullis-mesh";
+    /// Whether tunnels need a client certificate. Without one a tunnel has no identity, ever.
+    hbone_client_certificate: bool = true,
+        Dynamic, None, "false";
+    /// How long a tunnel may be silent in both directions.
+    hbone_idle_timeout: Duration = seconds(3600),
+        Dynamic, Time, "10m";
+    /// Root certificates of the mesh and its revocation lists, under `root-cert.pem` and `ca-crl.pem`: a ConfigMap (namespace/name), `secret:` and a Secret, or an absolute path.
+    mesh_trust_bundle: TrustPlace = TrustPlace::ConfigMap(ObjectName::new("istio-system", "istio-ca-root-cert")),
+        Dynamic, None, "secret:mesh/roots";
     /// Namespace whose policies apply to the whole mesh.
     mesh_root_namespace: String = "istio-system".into(),
         Dynamic, None, "mesh";

@@ -15,6 +15,9 @@ pub mod workloads;
 use std::sync::Arc;
 
 use crate::settings::Settings;
+use crate::tls::hbone::HboneTls;
+use crate::tls::hbone_client::HboneClient;
+use crate::tls::mesh::MeshTrust;
 use crate::tls::policy::TlsPolicy;
 use certificates::CertificateMap;
 use clusters::ClusterMap;
@@ -34,6 +37,12 @@ pub struct Snapshot {
     pub tls: Arc<TlsPolicy>,
     /// The TLS policy of the mesh port; `None` while there are no root certificates to verify clients with.
     pub mesh: Option<Arc<TlsPolicy>>,
+    /// What clients of the mesh are verified against, also those that are connected already.
+    pub trust: Option<Arc<MeshTrust>>,
+    /// What handshakes of the HBONE port are made with; `None` while roots or a certificate are missing.
+    pub hbone: Option<Arc<HboneTls>>,
+    /// What tunnels to workloads are opened with; `None` where the gateway has no identity.
+    pub hbone_client: Option<Arc<HboneClient>>,
     pub workloads: Workloads,
 }
 

@@ -51,7 +51,7 @@ pub enum Scope {
     WorkloadSelector,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Action {
     #[default]
     Allow,

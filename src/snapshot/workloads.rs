@@ -19,6 +19,10 @@ pub struct Workload {
     pub pod: Option<ObjectName>,
     /// Who it is in the mesh, as its Service Account says.
     pub principal: Option<SpiffeId>,
+    /// Its address is that of its machine.
+    pub host_network: bool,
+    /// It takes tunnels at port 15008.
+    pub hbone: bool,
     /// Workloads with the same policies share one, and it stays the same while nothing of it changes.
     pub policies: Arc<WorkloadPolicies>,
 }
@@ -31,6 +35,8 @@ pub struct Workloads {
     pub by_namespace: SharedMap<Arc<str>, Arc<[Workload]>>,
     /// For addresses without a pod in all other namespaces: the policies of the mesh.
     pub elsewhere: Option<Arc<[Workload]>>,
+    /// Addresses of Services, with the namespaces of their workloads.
+    pub services: SharedMap<IpAddr, Arc<[Arc<str>]>>,
 }
 
 impl Workloads {
@@ -39,6 +45,28 @@ impl Workloads {
         let found = self.by_address.get(&address.to_canonical());
         let found = found.or_else(|| self.by_namespace.get(namespace)).or(self.elsewhere.as_ref());
         found.map_or(&[], |found| found)
+    }
+
+    /// Who is at `address`, where that is one workload that takes tunnels.
+    pub fn tunnel_to(&self, address: IpAddr) -> Option<&SpiffeId> {
+        match &**self.by_address.get(&address.to_canonical())? {
+            [only] if only.hbone && !only.host_network => only.principal.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// Whether policies may be about what is at `address`. `root` is the namespace of the mesh's own policies.
+    pub fn may_guard(&self, address: IpAddr, root: &str) -> bool {
+        let pods = self.by_address.get(&address.to_canonical());
+        pods.is_some_and(|pods| has_policies(pods)) || self.hides(address, root)
+    }
+
+    /// Whether `address` is that of a Service, whose pods are anybody's guess, in a namespace that may have policies.
+    pub fn hides(&self, address: IpAddr, root: &str) -> bool {
+        let Some(namespaces) = self.services.get(&address.to_canonical()) else { return false };
+        self.by_namespace.contains_key(root)
+            || self.elsewhere.as_ref().is_some_and(|at| has_policies(at))
+            || namespaces.iter().any(|namespace| self.by_namespace.contains_key(namespace))
     }
 
     /// Whether `connection` is accepted at its destination. Where several workloads answer to the address, all
@@ -53,4 +81,8 @@ impl Workloads {
         }
         last
     }
+}
+
+fn has_policies(workloads: &[Workload]) -> bool {
+    workloads.iter().any(|workload| workload.policies.any())
 }

@@ -3,6 +3,7 @@
 
 pub mod directory;
 pub mod kubernetes;
+pub mod mesh_files;
 pub mod ocsp;
 pub mod origins;
 

@@ -25,6 +25,8 @@ pub use policies::LastGood;
 
 /// The key of a ConfigMap that holds the root certificates of a mesh, as istiod writes it.
 pub const ROOT_CERTIFICATES: &str = "root-cert.pem";
+/// The key of its revocation lists.
+pub const REVOCATION_LISTS: &str = "ca-crl.pem";
 
 /// What a source tells the store.
 #[derive(Debug)]
@@ -55,6 +57,8 @@ pub struct Changes {
     pub policies: bool,
     /// Addresses at which pods came, went or changed their labels.
     pub pods: HashSet<IpAddr>,
+    /// Addresses at which Services came, went or changed.
+    pub services: HashSet<IpAddr>,
     /// A ConfigMap with root certificates came, went or changed.
     pub trust: bool,
     /// Leaves, by fingerprint, of which something else is known about their staples.
@@ -70,6 +74,7 @@ impl Changes {
             && self.secrets.is_empty()
             && !self.policies
             && self.pods.is_empty()
+            && self.services.is_empty()
             && !self.trust
             && self.staples.is_empty()
     }
@@ -96,6 +101,7 @@ pub struct Store {
     slices_by_service: Index<ObjectName>,
     pem_pairs_by_name: Index<HostPattern>,
     pods_by_address: Index<IpAddr>,
+    services_by_address: Index<IpAddr>,
     /// Only Secrets whose certificate names an OCSP responder.
     secrets_by_leaf: Index<[u8; 32]>,
 
@@ -151,6 +157,11 @@ impl Store {
     /// Every address of a pod.
     pub fn pod_addresses(&self) -> impl Iterator<Item = IpAddr> {
         self.pods_by_address.keys().copied()
+    }
+
+    /// The names of Services with this address. There is one, but for manifests without a cluster.
+    pub fn services_at(&self, address: &IpAddr) -> impl Iterator<Item = &ObjectName> {
+        self.services_by_address.get(address)
     }
 
     pub fn config_map(&self, name: &ObjectName) -> Option<&Arc<ConfigMap>> {
@@ -233,17 +244,19 @@ impl Store {
         self.ingresses_by_cluster.keys()
     }
 
+    /// What a list of `kind` is complete about: not what stands for a file outside of every list.
     fn names(&self, kind: Kind) -> Vec<ObjectName> {
+        let listed = |name: &&ObjectName| !name.namespace.is_empty();
         match kind {
             Kind::AuthorizationPolicy => self.authorization_policies.names(),
             Kind::PeerAuthentication => self.peer_authentications.names(),
             Kind::Pod => self.pods.keys().cloned().collect(),
-            Kind::ConfigMap => self.config_maps.keys().cloned().collect(),
+            Kind::ConfigMap => self.config_maps.keys().filter(listed).cloned().collect(),
             Kind::EndpointSlice => self.endpoint_slices.keys().cloned().collect(),
             Kind::Ingress => self.ingresses.keys().cloned().collect(),
             Kind::IngressClass => self.ingress_classes.keys().cloned().collect(),
             Kind::Namespace => self.namespaces.keys().cloned().collect(),
-            Kind::Secret => self.secrets.keys().cloned().collect(),
+            Kind::Secret => self.secrets.keys().filter(listed).cloned().collect(),
             Kind::Service => self.services.keys().cloned().collect(),
         }
     }
@@ -285,6 +298,11 @@ impl Store {
             }
             Object::Service(new) => {
                 self.touch_service(&name);
+                self.forget_addresses(&name);
+                for address in &new.addresses {
+                    self.changes.services.insert(*address);
+                    self.services_by_address.insert(*address, name.clone());
+                }
                 self.services.insert(name, Arc::new(new));
             }
             Object::EndpointSlice(new) => {
@@ -349,6 +367,7 @@ impl Store {
                 self.changes.all_hosts |= self.ingress_classes.remove(name).is_some();
             }
             Kind::Service => {
+                self.forget_addresses(name);
                 if self.services.remove(name).is_some() {
                     self.touch_service(name);
                 }
@@ -404,6 +423,14 @@ impl Store {
         if before.is_none_or(|before| before.state != status.state) {
             let secrets: Vec<_> = self.secrets_by_leaf.get(&leaf).cloned().collect();
             secrets.iter().for_each(|secret| self.touch_secret(secret));
+        }
+    }
+
+    fn forget_addresses(&mut self, service: &ObjectName) {
+        let Some(old) = self.services.get(service) else { return };
+        for address in &old.addresses {
+            self.services_by_address.remove(address, service);
+            self.changes.services.insert(*address);
         }
     }
 

@@ -31,6 +31,7 @@ fn secret(name: &str) -> Object {
         origin: SecretOrigin::Object,
         pair: None,
         ticket_keys: None,
+        authorities: None,
     })
 }
 
@@ -97,6 +98,7 @@ fn a_service_touches_its_own_backends_only() {
     store.apply(Event::Apply(Object::Service(Service {
         metadata: metadata("a", "web"),
         kind: crate::store::objects::ServiceKind::Cluster,
+        addresses: Vec::new(),
         ports: Vec::new(),
     })));
     assert_eq!(store.take_changes().clusters, HashSet::from([cluster("web")]));

@@ -102,6 +102,7 @@ pub enum Port {
     HttpPort,
     HttpsPort,
     MeshPort,
+    HbonePort,
     AdminPort,
 }
 
@@ -163,6 +164,7 @@ impl Port {
             Self::HttpPort => "http-port",
             Self::HttpsPort => "https-port",
             Self::MeshPort => "mesh-port",
+            Self::HbonePort => "hbone-port",
             Self::AdminPort => "admin-port",
         }
     }

@@ -71,6 +71,20 @@ pub struct WorkerStats {
     pub proxy_headers_refused: Counter,
     pub upstream_idle: Gauge,
     pub policies: PolicyStats,
+    pub tunnels: Tunnels,
+}
+
+/// Tunnels of the HBONE port: those that are open, and what became of those that were asked for.
+#[derive(Debug, Default)]
+pub struct Tunnels {
+    pub open: Gauge,
+    pub opened: Counter,
+    /// Policy refused them (401).
+    pub denied: Counter,
+    /// They asked for something that is no workload here (400).
+    pub refused: Counter,
+    /// The workload could not be reached (503).
+    pub unavailable: Counter,
 }
 
 /// Handshakes that came to nothing, by reason.

@@ -3,8 +3,9 @@
 //! Panics where a certificate cannot be made: in a test that is the right answer.
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, CustomExtension, DistinguishedName, DnType,
-    ExtendedKeyUsagePurpose, IsCa, KeyUsagePurpose, SerialNumber,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, CustomExtension,
+    DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, KeyIdMethod, KeyUsagePurpose,
+    RevokedCertParams, SanType, SerialNumber,
 };
 use rustls_pki_types::CertificateDer;
 use time::{Duration, OffsetDateTime};
@@ -27,11 +28,7 @@ impl Authority {
 
     /// An intermediate below `self`.
     pub fn intermediate(&self, name: &str) -> Self {
-        let key = generate(Algorithm::EcdsaP256);
-        let issuer = CertifiedIssuer::signed_by(authority_params(name), key, &self.issuer);
-        let issuer = issuer.expect("an intermediate");
-        let chain_pem = format!("{}{}", issuer.pem(), self.chain_pem);
-        Self { issuer, chain_pem }
+        self.intermediate_with_serial(name, fastrand::u64(1..))
     }
 
     /// The certificate of this authority, for clients to trust.
@@ -60,6 +57,44 @@ impl Authority {
         params.not_before = yesterday;
         params.not_after = yesterday + Duration::days(90);
         Leaf { authority: self, params, algorithm: Algorithm::EcdsaP256 }
+    }
+
+    /// The list of the certificates that are revoked, by their serial numbers, in PEM.
+    pub fn revocation_list(&self, serials: &[u64]) -> String {
+        let now = OffsetDateTime::now_utc();
+        let revoked = serials.iter().map(|serial| RevokedCertParams {
+            serial_number: SerialNumber::from(*serial),
+            revocation_time: now,
+            reason_code: None,
+            invalidity_date: None,
+        });
+        let params = CertificateRevocationListParams {
+            this_update: now - Duration::hours(1),
+            next_update: now + Duration::days(1),
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: revoked.collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        params.signed_by(&self.issuer).and_then(|list| list.pem()).expect("a list")
+    }
+
+    /// As [`intermediate`](Self::intermediate), with this serial number.
+    pub fn intermediate_with_serial(&self, name: &str, serial: u64) -> Self {
+        let mut params = authority_params(name);
+        params.serial_number = Some(SerialNumber::from(serial));
+        let issuer = CertifiedIssuer::signed_by(params, generate(Algorithm::EcdsaP256), &self.issuer);
+        let issuer = issuer.expect("an intermediate");
+        let chain_pem = format!("{}{}", issuer.pem(), self.chain_pem);
+        Self { issuer, chain_pem }
+    }
+
+    /// The certificate of a workload of the mesh: who it is is its only name.
+    pub fn workload(&self, uri: &str) -> Leaf<'_> {
+        let mut leaf = self.leaf(&[]);
+        leaf.params.subject_alt_names = vec![SanType::URI(uri.try_into().expect("a URI"))];
+        leaf.params.extended_key_usages.push(ExtendedKeyUsagePurpose::ClientAuth);
+        leaf
     }
 
     /// A server certificate as [`leaf`](Self::leaf) makes it, parsed.

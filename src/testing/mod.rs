@@ -9,9 +9,11 @@ pub mod client;
 pub mod frames;
 pub mod fuzz;
 pub mod grpc;
+pub mod hbone;
 pub mod http2;
 pub mod message;
 pub mod openssl;
+pub mod tcp;
 pub mod wire;
 
 use std::thread;

@@ -53,18 +53,7 @@ impl Wire {
     /// As [`client`](Self::client), showing a certificate with its chain (PEM) where it is asked for one. Whether the
     /// server takes it shows in the first read.
     pub fn mutual(tcp: TcpStream, sni: &str, chain_pem: &str, key_pem: &str) -> io::Result<Self> {
-        use rustls::pki_types::PrivateKeyDer;
-        use rustls::pki_types::pem::PemObject;
-        let chain = CertificateDer::pem_slice_iter(chain_pem.as_bytes());
-        let chain = chain.collect::<Result<Vec<_>, _>>().map_err(io::Error::other)?;
-        let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes()).map_err(io::Error::other)?;
-        let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-            .with_safe_default_protocol_versions()
-            .map_err(io::Error::other)?
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(AnyCertificate(aws_lc_rs::default_provider())))
-            .with_client_auth_cert(chain, key)
-            .map_err(io::Error::other)?;
+        let config = mutual_config(chain_pem, key_pem)?;
         let name = ServerName::try_from(sni.to_owned()).map_err(io::Error::other)?;
         let session = ClientConnection::new(Arc::new(config), name).map_err(io::Error::other)?;
         tcp.set_read_timeout(Some(PATIENCE))?;
@@ -181,6 +170,22 @@ pub(super) fn client_config(alpn: &[&str]) -> ClientConfig {
         .with_no_client_auth();
     config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
     config
+}
+
+/// As [`client_config`] without protocols, showing a certificate.
+pub(super) fn mutual_config(chain_pem: &str, key_pem: &str) -> io::Result<ClientConfig> {
+    use rustls::pki_types::PrivateKeyDer;
+    use rustls::pki_types::pem::PemObject;
+    let chain = CertificateDer::pem_slice_iter(chain_pem.as_bytes());
+    let chain = chain.collect::<Result<Vec<_>, _>>().map_err(io::Error::other)?;
+    let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes()).map_err(io::Error::other)?;
+    ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(io::Error::other)?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(AnyCertificate(aws_lc_rs::default_provider())))
+        .with_client_auth_cert(chain, key)
+        .map_err(io::Error::other)
 }
 
 pub(super) fn server_config(pair: &PemPair, alpn: &[&str]) -> Arc<ServerConfig> {

@@ -5,6 +5,7 @@
 //! deadline is the caller's.
 
 use std::io;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -47,7 +48,7 @@ pub struct ServedIdentity {
     pub policy: Arc<TlsPolicy>,
     pub port: TlsPort,
     /// The client, where it showed a certificate of the mesh in this handshake.
-    pub client: Option<MeshClient>,
+    pub client: Option<Rc<MeshClient>>,
 }
 
 /// Why a handshake came to nothing. None of it is the gateway's fault.
@@ -104,7 +105,7 @@ pub async fn accept(
     let http2 = session.alpn_protocol() == Some(b"h2");
     let resumed = session.handshake_kind() == Some(HandshakeKind::Resumed);
     if !resumed {
-        identity.client = identity.policy.client(session.peer_certificates());
+        identity.client = identity.policy.client(session.peer_certificates()).map(Rc::new);
     }
     Ok(Accepted { stream, identity, http2, resumed, stapled })
 }
@@ -158,7 +159,8 @@ async fn refuse(stream: &mut TcpStream, alert: AlertDescription) {
     let _ = stream.shutdown().await;
 }
 
-fn hello_error(error: io::Error) -> HandshakeError {
+/// What an error before or in the ClientHello comes to.
+pub(super) fn hello_error(error: io::Error) -> HandshakeError {
     match error.get_ref().and_then(|e| e.downcast_ref::<rustls::Error>()) {
         Some(rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType)) => HandshakeError::NotTls,
         Some(_) => HandshakeError::Failed(error),

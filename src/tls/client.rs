@@ -174,7 +174,7 @@ fn root_store(roots: Roots<'_>) -> Result<RootCertStore, RootsError> {
     }
 }
 
-fn explain(error: io::Error) -> ClientTlsError {
+pub(super) fn explain(error: io::Error) -> ClientTlsError {
     let cause = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     match cause {
         Some(rustls::Error::InvalidCertificate(reason)) => explain_certificate(reason),

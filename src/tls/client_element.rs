@@ -1,5 +1,6 @@
-//! One element of `x-forwarded-client-cert`, in Envoy's form: `Key=Value` pairs joined by `;`, of which `Hash`
-//! (SHA-256 of the certificate), `Cert` (PEM, percent-encoded), `Subject`, `URI` and `DNS` are given.
+//! One element of `x-forwarded-client-cert`, in Envoy's form: `Key=Value` pairs joined by `;`, of which `By` (the
+//! gateway, where it has an identity), `Hash` (SHA-256 of the certificate), `Cert` (PEM, percent-encoded), `Subject`,
+//! `URI` and `DNS` are given.
 
 use std::fmt::Write;
 
@@ -11,10 +12,13 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use rustls_pki_types::CertificateDer;
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
+use super::spiffe::SpiffeId;
+
 /// The element for a client certificate; `None` where it holds what no header can.
-pub(super) fn element(der: &CertificateDer<'_>) -> Option<HeaderValue> {
+pub(super) fn element(der: &CertificateDer<'_>, by: Option<&SpiffeId>) -> Option<HeaderValue> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
-    let mut text = String::from("Hash=");
+    let mut text = by.map_or_else(String::new, |by| format!("By={};", plain(by.as_uri())));
+    text.push_str("Hash=");
     for byte in digest(&SHA256, der).as_ref() {
         // Writing to a String does not fail.
         let _ = write!(text, "{byte:02x}");
@@ -77,12 +81,16 @@ mod tests {
         params.distinguished_name.push(DnType::CommonName, r#"Web, "Shop"; A=B \"#);
         params.subject_alt_names.push(SanType::URI("spiffe://td/ns/a/sa/b".try_into().unwrap()));
         let certificate = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
-        let value = element(certificate.der()).unwrap();
+        let value = element(certificate.der(), None).unwrap();
         let text = value.to_str().unwrap();
         assert!(text.starts_with("Hash="), "{text}");
         assert!(text.contains(r#"Web, \"Shop\"; A=B \\""#), "{text}");
         assert!(text.ends_with(";DNS=a.test;URI=spiffe://td/ns/a/sa/b"), "{text}");
         let hash = text.split(';').next().unwrap();
         assert_eq!(hash.len(), "Hash=".len() + 64);
+
+        let gateway = SpiffeId::new("td", "ingress", "portcullis").unwrap();
+        let by = element(certificate.der(), Some(&gateway)).unwrap();
+        assert_eq!(by.to_str().unwrap(), format!("By=spiffe://td/ns/ingress/sa/portcullis;{text}"));
     }
 }

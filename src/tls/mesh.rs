@@ -4,8 +4,12 @@
 //! A client without a certificate is let in and has no identity; one with a certificate that does not verify
 //! against the roots of the mesh, has not exactly one URI name, or belongs to another trust domain is turned
 //! away in the handshake. The certificate authorities of public clients are another bundle and give no identity.
+//! A certificate that a list of the bundle revokes is turned away too, and a change of the lists is held against
+//! clients that are connected already.
 
-use std::cell::OnceCell;
+mod revocation;
+
+use std::cell::{OnceCell, RefCell};
 use std::fmt;
 use std::sync::Arc;
 
@@ -23,13 +27,26 @@ use rustls_pki_types::{CertificateDer, UnixTime};
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
 use super::spiffe::{SpiffeError, SpiffeId};
+use revocation::Revocations;
+
+/// What clients of the mesh are verified against, as it came.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TrustBundle {
+    /// Root certificates, PEM.
+    pub roots: Arc<str>,
+    /// Revocation lists, PEM; they may stand among the roots as well. Empty where there are none.
+    pub revocations: Arc<str>,
+    /// The names of our own trust domain.
+    pub trust_domains: Vec<String>,
+}
 
 /// The roots and trust domains that clients of the mesh are verified against.
 pub struct MeshTrust {
     verifier: Arc<dyn ClientCertVerifier>,
-    /// Its certificates as they came, to tell a change.
-    pem: Box<str>,
-    trust_domains: Box<[String]>,
+    roots: Arc<RootCertStore>,
+    /// What it was made of, to tell a change.
+    bundle: TrustBundle,
+    revocations: Revocations,
 }
 
 /// Why no client can be verified.
@@ -39,6 +56,8 @@ pub enum MeshTrustError {
     NoCertificate,
     #[error("a certificate in it cannot be used as a root: {0}")]
     Root(String),
+    #[error("a revocation list in it cannot be used: {0}")]
+    Revocations(String),
 }
 
 /// Why a verified certificate names no client of this mesh.
@@ -55,40 +74,61 @@ pub enum IdentityError {
 }
 
 impl MeshTrust {
-    /// `pem` may hold several roots; `trust_domains` are the names of our own.
-    pub fn new(pem: &str, trust_domains: Vec<String>) -> Result<Self, MeshTrustError> {
-        let mut roots = RootCertStore::empty();
-        for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
+    /// Makes the verifier.
+    ///
+    /// # Errors
+    /// There is no root, or something in the bundle cannot be used. A list that no root of its issuer's name has
+    /// signed would make every handshake fail, so it is refused here.
+    pub fn new(bundle: TrustBundle) -> Result<Self, MeshTrustError> {
+        let (mut roots, mut authorities) = (RootCertStore::empty(), Vec::new());
+        for certificate in CertificateDer::pem_slice_iter(bundle.roots.as_bytes()) {
             let certificate = certificate.map_err(|_| MeshTrustError::NoCertificate)?;
+            authorities.push(certificate.clone());
             roots.add(certificate).map_err(|error| MeshTrustError::Root(error.to_string()))?;
         }
         if roots.is_empty() {
             return Err(MeshTrustError::NoCertificate);
         }
+        let lists = revocation::read([&bundle.roots, &bundle.revocations])?;
+        let revocations = Revocations::new(&lists, &authorities)?;
         let provider = Arc::new(aws_lc_rs::default_provider());
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+        let roots = Arc::new(roots);
+        let verifier = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider)
             .allow_unauthenticated()
+            .with_crls(lists)
+            // Not every authority below a root publishes a list.
+            .allow_unknown_revocation_status()
             .build()
             .map_err(|error| MeshTrustError::Root(error.to_string()))?;
-        Ok(Self { verifier, pem: pem.into(), trust_domains: trust_domains.into() })
+        Ok(Self { verifier, roots, bundle, revocations })
     }
 
     /// Whether it was made of the same.
-    pub fn is_made_of(&self, pem: &str, trust_domains: &[String]) -> bool {
-        *self.pem == *pem && *self.trust_domains == *trust_domains
+    pub fn is_made_of(&self, bundle: &TrustBundle) -> bool {
+        self.bundle == *bundle
+    }
+
+    pub(super) fn roots(&self) -> &RootCertStore {
+        &self.roots
+    }
+
+    /// Whether a list revokes a certificate or one above it.
+    pub(super) fn revokes(&self, end_entity: &CertificateDer<'_>, above: &[CertificateDer<'_>]) -> bool {
+        self.revocations.revokes(std::slice::from_ref(end_entity)) || self.revocations.revokes(above)
     }
 
     /// The identity in a certificate, which must have been verified.
     pub fn identity(&self, certificate: &CertificateDer<'_>) -> Result<SpiffeId, IdentityError> {
         let id = spiffe_id(certificate)?;
-        match self.trust_domains.iter().any(|ours| *ours == *id.trust_domain()) {
+        match self.bundle.trust_domains.iter().any(|ours| *ours == *id.trust_domain()) {
             true => Ok(id),
             false => Err(IdentityError::TrustDomain(id.trust_domain().to_owned())),
         }
     }
 }
 
-fn spiffe_id(certificate: &CertificateDer<'_>) -> Result<SpiffeId, IdentityError> {
+/// The one SPIFFE identity that a certificate is for, whatever its trust domain.
+pub(super) fn spiffe_id(certificate: &CertificateDer<'_>) -> Result<SpiffeId, IdentityError> {
     let (_, certificate) = X509Certificate::from_der(certificate).map_err(|_| IdentityError::Malformed)?;
     let names = certificate.subject_alternative_name().map_err(|_| IdentityError::Malformed)?;
     let names = names.iter().flat_map(|names| &names.value.general_names);
@@ -106,22 +146,30 @@ fn spiffe_id(certificate: &CertificateDer<'_>) -> Result<SpiffeId, IdentityError
 
 impl fmt::Debug for MeshTrust {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MeshTrust").field("trust_domains", &self.trust_domains).finish_non_exhaustive()
+        f.debug_struct("MeshTrust").field("trust_domains", &self.bundle.trust_domains).finish_non_exhaustive()
     }
 }
 
-/// As the verifier of rustls, and then some: a chain that verifies must also name a client of this mesh.
-impl ClientCertVerifier for MeshTrust {
+/// Asks clients for a certificate of the mesh: the verifier of rustls, and then some, since a chain that verifies
+/// must also name a client of this mesh.
+#[derive(Debug)]
+pub(super) struct AsksForIdentity {
+    pub trust: Arc<MeshTrust>,
+    /// Whether a client without a certificate is turned away.
+    pub required: bool,
+}
+
+impl ClientCertVerifier for AsksForIdentity {
     fn offer_client_auth(&self) -> bool {
         true
     }
 
     fn client_auth_mandatory(&self) -> bool {
-        false
+        self.required
     }
 
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        self.verifier.root_hint_subjects()
+        self.trust.verifier.root_hint_subjects()
     }
 
     fn verify_client_cert(
@@ -130,8 +178,8 @@ impl ClientCertVerifier for MeshTrust {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        let verified = self.verifier.verify_client_cert(end_entity, intermediates, now)?;
-        match self.identity(end_entity) {
+        let verified = self.trust.verifier.verify_client_cert(end_entity, intermediates, now)?;
+        match self.trust.identity(end_entity) {
             Ok(_) => Ok(verified),
             Err(error) => {
                 Err(Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(error)))))
@@ -145,7 +193,7 @@ impl ClientCertVerifier for MeshTrust {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.verifier.verify_tls12_signature(message, certificate, signature)
+        self.trust.verifier.verify_tls12_signature(message, certificate, signature)
     }
 
     fn verify_tls13_signature(
@@ -154,29 +202,50 @@ impl ClientCertVerifier for MeshTrust {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.verifier.verify_tls13_signature(message, certificate, signature)
+        self.trust.verifier.verify_tls13_signature(message, certificate, signature)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.verifier.supported_verify_schemes()
+        self.trust.verifier.supported_verify_schemes()
     }
 }
 
 /// A client that showed its certificate on this very connection.
 pub struct MeshClient {
     pub id: SpiffeId,
-    certificate: CertificateDer<'static>,
+    /// Its own first.
+    chain: Box<[CertificateDer<'static>]>,
     element: OnceCell<Option<HeaderValue>>,
+    /// The trust that the chain was looked up in last, and whether it was revoked there.
+    checked: RefCell<Option<(Arc<MeshTrust>, bool)>>,
 }
 
 impl MeshClient {
-    pub fn new(id: SpiffeId, certificate: CertificateDer<'static>) -> Self {
-        Self { id, certificate, element: OnceCell::new() }
+    pub fn new(id: SpiffeId, chain: &[CertificateDer<'static>]) -> Self {
+        Self { id, chain: chain.into(), element: OnceCell::new(), checked: RefCell::new(None) }
     }
 
-    /// What `x-forwarded-client-cert` says about it; made when it is first asked for.
-    pub fn element(&self) -> Option<&HeaderValue> {
-        self.element.get_or_init(|| super::client_element::element(&self.certificate)).as_ref()
+    /// What `x-forwarded-client-cert` says about it, `by` the gateway where it has an identity; made when it is first
+    /// asked for.
+    pub fn element(&self, by: Option<&SpiffeId>) -> Option<&HeaderValue> {
+        let element = || super::client_element::element(self.chain.first()?, by);
+        self.element.get_or_init(element).as_ref()
+    }
+
+    /// Whether a list of `trust` revokes a certificate of its chain. Looked up once for each trust.
+    pub fn is_revoked(&self, trust: &Arc<MeshTrust>) -> bool {
+        if trust.revocations.is_empty() {
+            return false;
+        }
+        let mut checked = self.checked.borrow_mut();
+        if let Some((known, revoked)) = &*checked
+            && Arc::ptr_eq(known, trust)
+        {
+            return *revoked;
+        }
+        let revoked = trust.revocations.revokes(&self.chain);
+        *checked = Some((trust.clone(), revoked));
+        revoked
     }
 }
 

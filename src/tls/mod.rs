@@ -5,6 +5,8 @@ pub mod ca_client;
 pub mod ca_server;
 pub mod client;
 mod client_element;
+pub mod hbone;
+pub mod hbone_client;
 pub mod keys;
 pub mod mesh;
 pub mod ocsp;

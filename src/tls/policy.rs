@@ -11,7 +11,7 @@ use rustls::sign::CertifiedKey;
 use rustls::{CipherSuite, ServerConfig, SupportedCipherSuite, SupportedProtocolVersion};
 use rustls_pki_types::CertificateDer;
 
-use super::mesh::{MeshClient, MeshTrust};
+use super::mesh::{AsksForIdentity, MeshClient, MeshTrust};
 use super::tickets::Tickets;
 use crate::settings::Settings;
 use crate::settings::choices::TlsVersion;
@@ -57,7 +57,7 @@ pub enum TlsPolicyError {
 impl TlsPolicy {
     /// The policy that `settings` ask for. Tickets are shared by every policy without client certificates.
     pub fn new(settings: &Settings, tickets: &Arc<Tickets>) -> Result<Self, TlsPolicyError> {
-        let mut base = Self::base(settings, Arc::new(NoClientAuth))?;
+        let mut base = base(settings, &versions(&settings.ssl_protocols), Arc::new(NoClientAuth))?;
         if settings.ssl_session_tickets {
             base.ticketer = tickets.clone();
         } else {
@@ -69,47 +69,32 @@ impl TlsPolicy {
     /// The policy of the mesh port. It gives out no tickets and takes none: an identity is one that was verified on
     /// this very connection.
     pub fn mesh(settings: &Settings, trust: Arc<MeshTrust>) -> Result<Self, TlsPolicyError> {
-        let mut base = Self::base(settings, trust.clone())?;
+        let asks = AsksForIdentity { trust: trust.clone(), required: false };
+        let mut base = base(settings, &versions(&settings.ssl_protocols), Arc::new(asks))?;
         base.send_tls13_tickets = 0;
         Ok(Self { base, clients: ClientPolicy::Mesh(trust) })
     }
 
-    fn base(
+    /// The configuration of the HBONE port, complete with the gateway's own certificate: HTTP/2 over TLS 1.3, as node
+    /// proxies speak it, without tickets for the same reason as [`mesh`](Self::mesh).
+    pub(super) fn hbone(
         settings: &Settings,
-        clients: Arc<dyn ClientCertVerifier>,
+        trust: Arc<MeshTrust>,
+        own: Arc<CertifiedKey>,
     ) -> Result<ServerConfig, TlsPolicyError> {
-        let provider = CryptoProvider {
-            cipher_suites: cipher_suites(&settings.ssl_ciphers)?,
-            kx_groups: groups(&settings.ssl_ecdh_curve)?,
-            ..aws_lc_rs::default_provider()
-        };
-        let versions = versions(&settings.ssl_protocols);
-        if versions.is_empty() {
-            return Err(TlsPolicyError::NoVersion);
-        }
-        let mut base = ServerConfig::builder_with_provider(Arc::new(provider))
-            .with_protocol_versions(&versions)
-            .map_err(|_| TlsPolicyError::NothingInCommon)?
-            .with_client_cert_verifier(clients)
-            .with_cert_resolver(Arc::new(NoCertificate));
-        base.alpn_protocols = match settings.use_http2 {
-            true => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
-            false => vec![b"http/1.1".to_vec()],
-        };
-        base.ignore_client_order = true;
-        // Sessions live in tickets alone: a cache would be a lock between workers, and memory for strangers.
-        base.session_storage = Arc::new(NoServerSessionStorage {});
-        Ok(base)
+        let asks = AsksForIdentity { trust, required: settings.hbone_client_certificate };
+        let mut config = base(settings, &[&rustls::version::TLS13], Arc::new(asks))?;
+        config.send_tls13_tickets = 0;
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        config.cert_resolver = Arc::new(Chosen(own));
+        Ok(config)
     }
 
     /// Who the client is that showed `certificates` in a handshake of this policy; `None` where that says nothing,
     /// or there are none.
     pub(super) fn client(&self, certificates: Option<&[CertificateDer<'static>]>) -> Option<MeshClient> {
         let ClientPolicy::Mesh(trust) = &self.clients else { return None };
-        let certificate = certificates?.first()?;
-        // The handshake has made sure that there is one.
-        let id = trust.identity(certificate).ok()?;
-        Some(MeshClient::new(id, certificate.clone()))
+        client_of(trust, certificates?)
     }
 
     /// Whether a connection made under this policy may carry requests for a host with the other one: they ask
@@ -124,6 +109,41 @@ impl TlsPolicy {
         config.cert_resolver = Arc::new(Chosen(certified));
         Arc::new(config)
     }
+}
+
+/// The client of the mesh that showed `chain` in a handshake.
+pub(super) fn client_of(trust: &MeshTrust, chain: &[CertificateDer<'static>]) -> Option<MeshClient> {
+    // The handshake has made sure that there is an identity.
+    let id = trust.identity(chain.first()?).ok()?;
+    Some(MeshClient::new(id, chain))
+}
+
+fn base(
+    settings: &Settings,
+    versions: &[&'static SupportedProtocolVersion],
+    clients: Arc<dyn ClientCertVerifier>,
+) -> Result<ServerConfig, TlsPolicyError> {
+    let provider = CryptoProvider {
+        cipher_suites: cipher_suites(&settings.ssl_ciphers)?,
+        kx_groups: groups(&settings.ssl_ecdh_curve)?,
+        ..aws_lc_rs::default_provider()
+    };
+    if versions.is_empty() {
+        return Err(TlsPolicyError::NoVersion);
+    }
+    let mut base = ServerConfig::builder_with_provider(Arc::new(provider))
+        .with_protocol_versions(versions)
+        .map_err(|_| TlsPolicyError::NothingInCommon)?
+        .with_client_cert_verifier(clients)
+        .with_cert_resolver(Arc::new(NoCertificate));
+    base.alpn_protocols = match settings.use_http2 {
+        true => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+        false => vec![b"http/1.1".to_vec()],
+    };
+    base.ignore_client_order = true;
+    // Sessions live in tickets alone: a cache would be a lock between workers, and memory for strangers.
+    base.session_storage = Arc::new(NoServerSessionStorage {});
+    Ok(base)
 }
 
 /// Serves the certificate that was chosen when the ClientHello had been read.

@@ -24,13 +24,20 @@ pub struct Setup {
     folder: TempDir,
     settings: String,
     files: usize,
+    address: &'static str,
 }
 
 impl Setup {
     pub fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("manifests")).unwrap();
-        Self { folder, settings: "workers: 1\nlog-level: debug\n".into(), files: 0 }
+        Self { folder, settings: "workers: 1\nlog-level: debug\n".into(), files: 0, address: "127.0.0.1" }
+    }
+
+    /// Where to listen; a loopback address unless told otherwise.
+    pub fn listening_at(mut self, address: &'static str) -> Self {
+        self.address = address;
+        self
     }
 
     /// A line of the settings file.
@@ -71,10 +78,11 @@ impl Setup {
             .arg(settings)
             .arg("--manifests")
             .arg(self.folder.path().join("manifests"))
-            .args(["--bind-address", "127.0.0.1", "--http-port", &ports[0].to_string()])
+            .args(["--bind-address", self.address, "--http-port", &ports[0].to_string()])
             .args(["--https-port", &ports[1].to_string(), "--admin-port", &ports[2].to_string()])
             .stdin(Stdio::null())
-            .stdout(File::create(&log).unwrap())
+            // Both append: one would write over the other's lines.
+            .stdout(File::options().create(true).append(true).open(&log).unwrap())
             .stderr(File::options().append(true).open(&log).unwrap())
             .spawn()
             .unwrap();
@@ -97,7 +105,7 @@ pub struct Gateway {
     process: Child,
     pub http: SocketAddr,
     pub https: SocketAddr,
-    admin: SocketAddr,
+    pub admin: SocketAddr,
     log: PathBuf,
     folder: TempDir,
 }
@@ -125,11 +133,6 @@ impl Gateway {
         settings.iter().fold(setup, |setup, line| setup.setting(line)).start()
     }
 
-    /// What the admin port says.
-    pub fn admin(&self, path: &str) -> String {
-        Client::plain(self.admin).get("localhost", path).text()
-    }
-
     pub fn client(&self) -> Client {
         Client::plain(self.http)
     }
@@ -153,6 +156,11 @@ impl Gateway {
         let staged = self.folder.path().join(format!(".{name}"));
         fs::write(&staged, yaml).unwrap();
         fs::rename(staged, self.folder.path().join("manifests").join(name)).unwrap();
+    }
+
+    /// What the admin port answers.
+    pub fn admin(&self, path: &str) -> String {
+        Client::plain(self.admin).get("localhost", path).text()
     }
 
     pub fn terminate(&self) {

@@ -18,6 +18,7 @@ mod http2;
 mod manifests;
 mod mesh;
 mod monitoring;
+mod network;
 mod ocsp;
 mod policy;
 mod proxy_protocol;

@@ -1,149 +1,31 @@
 //! Transport policy through the real binary, with certificates of the workload CA: who is let to a workload, what
 //! it is told about the client, and what becomes of open exchanges when policies change.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::path::PathBuf;
-use std::process::Command;
+mod hbone;
+mod headers;
+mod namespaces;
+mod revocation;
+mod setup;
+
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use portcullis::testing::backend::{After, Backend};
-use portcullis::testing::certificates::Authority;
+use portcullis::testing::certificates::PemPair;
 use portcullis::testing::client::Client;
 use portcullis::testing::eventually;
-use portcullis::testing::message::Response;
 use portcullis::testing::wire::Wire;
 
-use crate::gateway::{Gateway, Setup};
+use crate::gateway::Setup;
 use crate::manifests::Ingress;
-
-const WEB: &str = "spiffe://cluster.local/ns/shop/sa/web";
-const JOB: &str = "spiffe://cluster.local/ns/batch/sa/job";
-
-/// The workload CA, by its command.
-struct Ca(tempfile::TempDir);
-
-/// A certificate with its key.
-struct Identity {
-    chain: String,
-    key: String,
-}
-
-impl Ca {
-    fn new() -> Self {
-        let ca = Self(tempfile::tempdir().unwrap());
-        ca.run(&["init"]);
-        ca
-    }
-
-    fn run(&self, arguments: &[&str]) {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_portcullis"));
-        command.args(["ca", "--state-dir"]).arg(self.0.path().join("state")).args(arguments);
-        let output = command.output().unwrap();
-        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    }
-
-    fn issue(&self, id: &str) -> Identity {
-        let folder = self.folder();
-        self.run(&["issue", "--spiffe", id, "--out", folder.to_str().unwrap()]);
-        let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
-        Identity { chain: read("cert-chain.pem"), key: read("key.pem") }
-    }
-
-    fn folder(&self) -> PathBuf {
-        self.0.path().join("issued")
-    }
-
-    /// The ConfigMap that the gateway reads roots from.
-    fn roots(&self) -> String {
-        self.issue(WEB);
-        let pem = std::fs::read_to_string(self.folder().join("root-cert.pem")).unwrap();
-        let indented: String = pem.lines().map(|line| format!("    {line}\n")).collect();
-        format!(
-            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: istio-ca-root-cert, namespace: istio-system}}\n\
-             data:\n  root-cert.pem: |\n{indented}"
-        )
-    }
-}
-
-/// A gateway with a mesh port in front of one workload, whose pod has the label `app: web`.
-struct Mesh {
-    gateway: Gateway,
-    port: SocketAddr,
-    ca: Ca,
-}
-
-impl Mesh {
-    fn before(backend: &Backend, settings: &[&str]) -> Self {
-        let ca = Ca::new();
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let port = listener.local_addr().unwrap();
-        drop(listener);
-        let pair = Authority::new("public").leaf(&["a.example"]).issue();
-        let ingress = Ingress::new("a", "a.example").path("Prefix", "/", "web").tls("a-tls");
-        let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: web-0, namespace: default, labels: {app: web}}\n\
-                   spec: {serviceAccountName: web}\nstatus: {podIP: 127.0.0.1}\n";
-        let setup = Setup::new()
-            .service("web", &[backend.address()])
-            .secret("a-tls", &pair)
-            .ingress(&ingress.annotation("ssl-redirect", "false"))
-            .manifest(ca.roots())
-            .manifest(pod)
-            .setting(&format!("mesh-port: {}", port.port()));
-        let gateway = settings.iter().fold(setup, |setup, line| setup.setting(line)).start();
-        Self { gateway, port, ca }
-    }
-
-    fn policy(&self, yaml: &str) {
-        self.gateway.write("policy.yaml", yaml);
-    }
-
-    fn plain(&self) -> Client {
-        Client::plain(self.gateway.http)
-    }
-
-    fn anonymous(&self) -> Client {
-        Client::tls(self.port, Some("a.example"))
-    }
-
-    fn as_(&self, identity: &Identity) -> Client {
-        let tcp = TcpStream::connect(self.port).unwrap();
-        Client { wire: Wire::mutual(tcp, "a.example", &identity.chain, &identity.key).unwrap() }
-    }
-
-    fn waits_for(&self, what: &str, status: u16, client: impl Fn() -> Client) -> Response {
-        let mut answer = None;
-        eventually(what, || {
-            let response = client().get("a.example", "/");
-            let hit = response.status == status;
-            answer = Some(response);
-            hit
-        });
-        answer.unwrap()
-    }
-}
-
-fn peer_authentication(mode: &str) -> String {
-    format!(
-        "apiVersion: security.istio.io/v1\nkind: PeerAuthentication\nmetadata: {{name: p, namespace: default}}\n\
-         spec: {{selector: {{matchLabels: {{app: web}}}}, mtls: {{mode: {mode}}}}}\n"
-    )
-}
-
-fn authorization(action: &str, principal: &str) -> String {
-    format!(
-        "apiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\nmetadata: {{name: a, namespace: default}}\n\
-         spec: {{action: {action}, rules: [{{from: [{{source: {{principals: [\"{principal}\"]}}}}]}}]}}\n"
-    )
-}
-
-const NOTHING: &str = "# no policy\n";
+use setup::{Ca, JOB, Mesh, NOTHING, WEB, authorization, authorization_rule, peer_authentication};
 
 #[test]
 fn strict_refuses_who_shows_no_certificate_and_permissive_does_not() {
     let backend = Backend::echo();
-    let mesh = Mesh::before(&backend, &[]);
+    let mesh = Mesh::before(backend.address(), &[]);
     let web = mesh.ca.issue(WEB);
     for client in [mesh.plain(), mesh.anonymous(), mesh.as_(&web)].iter_mut() {
         assert_eq!(client.get("a.example", "/").status, 200);
@@ -167,12 +49,41 @@ fn strict_refuses_who_shows_no_certificate_and_permissive_does_not() {
     mesh.policy(&peer_authentication("STRIKT"));
     thread::sleep(Duration::from_millis(500));
     assert_eq!(mesh.anonymous().get("a.example", "/").status, 200);
+    let policies = mesh.gateway.admin("/api/v1/policies");
+    assert!(policies.contains(r#""in_force":"last-good""#), "{policies}");
+    assert!(mesh.status().contains("rejected policies"));
+}
+
+#[test]
+fn a_policy_in_dry_run_is_counted_and_decides_nothing() {
+    let backend = Backend::echo();
+    let mesh = Mesh::before(backend.address(), &[]);
+    let tried = authorization_rule("DENY", "from: [{source: {notPrincipals: [\"*\"]}}]")
+        .replace("name: a,", "name: tried, annotations: {istio.io/dry-run: \"true\"},");
+    mesh.policy(&tried);
+    let matched =
+        r#"portcullis_policy_dry_run_total{namespace="default",policy="tried",action="DENY",matched="true"}"#;
+    eventually("the count", || {
+        assert_eq!(mesh.plain().get("a.example", "/").status, 200);
+        mesh.gateway.admin("/metrics").contains(matched)
+    });
+    let web = mesh.ca.issue(WEB);
+    assert_eq!(mesh.as_(&web).get("a.example", "/").status, 200);
+    eventually("the other count", || {
+        mesh.gateway.admin("/metrics").contains(&matched.replace("true", "false"))
+    });
+    assert!(
+        mesh.gateway
+            .admin("/api/v1/policies")
+            .contains(r#"{"policy":"default/tried","action":"DENY","matched":"#)
+    );
+    assert!(mesh.status().contains("1 in dry run"), "{}", mesh.status());
 }
 
 #[test]
 fn policies_tell_identities_apart() {
     let backend = Backend::echo();
-    let mesh = Mesh::before(&backend, &[]);
+    let mesh = Mesh::before(backend.address(), &[]);
     let (web, job) = (mesh.ca.issue(WEB), mesh.ca.issue(JOB));
     mesh.policy(&authorization("ALLOW", "cluster.local/ns/shop/sa/web"));
     mesh.waits_for("the policy", 403, || mesh.as_(&job));
@@ -183,58 +94,57 @@ fn policies_tell_identities_apart() {
     let forged = format!("GET / HTTP/1.1\r\nHost: a.example\r\n{element}\r\n\r\n");
     assert_eq!(mesh.plain().ask(forged).status, 403);
     let tcp = TcpStream::connect(mesh.gateway.https).unwrap();
-    let mut public = Client { wire: Wire::mutual(tcp, "a.example", &web.chain, &web.key).unwrap() };
+    let mut public =
+        Client { wire: Wire::mutual(tcp, "a.example", &web.certificates_pem(), &web.key_pem).unwrap() };
     assert_eq!(public.get("a.example", "/").status, 403);
 }
 
 #[test]
 fn foreign_certificates_are_turned_away_in_the_handshake() {
     let backend = Backend::echo();
-    let mesh = Mesh::before(&backend, &[]);
+    let mesh = Mesh::before(backend.address(), &[]);
     let other = Ca::new();
     for (identity, what) in [
         (mesh.ca.issue("spiffe://partner.example/ns/shop/sa/web"), "another trust domain"),
         (other.issue(WEB), "another authority"),
     ] {
-        let tcp = TcpStream::connect(mesh.port).unwrap();
-        let Ok(mut wire) = Wire::mutual(tcp, "a.example", &identity.chain, &identity.key) else { continue };
-        let _ = wire.send("GET / HTTP/1.1\r\nHost: a.example\r\n\r\n");
-        assert!(matches!(wire.fill(), Err(_) | Ok(0)), "{what}");
+        let Ok(mut client) = mesh.try_as(&identity) else { continue };
+        client.send("GET / HTTP/1.1\r\nHost: a.example\r\n\r\n");
+        assert!(matches!(client.wire.fill(), Err(_) | Ok(0)), "{what}");
     }
     assert!(backend.requests().is_empty());
 }
 
 #[test]
-fn the_workload_is_told_who_was_verified_and_nothing_else() {
+fn a_name_does_not_lead_past_the_policies_of_a_workload() {
     let backend = Backend::echo();
-    let mesh = Mesh::before(&backend, &[]);
-    let web = mesh.ca.issue(WEB);
-    let request = "GET / HTTP/1.1\r\nHost: a.example\r\nX-Forwarded-Client-Cert: By=a;Hash=b\r\n\
-                   x-forwarded-client-cert: By=c\r\nx_forwarded_client_cert: By=d\r\n\r\n";
-    mesh.plain().ask(request);
-    mesh.anonymous().ask(request);
-    mesh.as_(&web).ask(request);
-    let requests = backend.requests();
-    let [plain, anonymous, mutual] = &requests[..] else { panic!("{requests:#?}") };
-    let elements = |request: &portcullis::testing::message::Request| {
-        request.fields.all("x-forwarded-client-cert").map(str::to_owned).collect::<Vec<_>>()
-    };
-    assert!(elements(plain).is_empty() && elements(anonymous).is_empty());
-    let [element] = &elements(mutual)[..] else { panic!("{mutual:#?}") };
-    assert!(element.starts_with("Hash=") && element.contains(&format!("URI={WEB}")), "{element}");
-    assert!(!element.contains("By="), "{element}");
-}
-
-#[test]
-fn what_came_is_appended_to_where_the_peer_is_trusted() {
-    let backend = Backend::echo();
-    let settings = ["forward-client-cert: append-forward", "forward-client-cert-cidr: 127.0.0.0/8"];
-    let mesh = Mesh::before(&backend, &settings);
-    let web = mesh.ca.issue(WEB);
-    let request = "GET / HTTP/1.1\r\nHost: a.example\r\nx-forwarded-client-cert: By=a;Hash=b\r\n\r\n";
-    mesh.as_(&web).ask(request);
-    let value = backend.only_request().field("x-forwarded-client-cert").unwrap().to_owned();
-    assert!(value.starts_with("By=a;Hash=b,Hash="), "{value}");
+    let external = format!(
+        "---\napiVersion: v1\nkind: Service\nmetadata: {{name: by-name, namespace: default}}\n\
+         spec: {{type: ExternalName, externalName: localhost, ports: [{{port: {}}}]}}\n",
+        backend.address().port()
+    );
+    let port = format!("{{number: {}}}", backend.address().port());
+    let ingress = Ingress::new("name", "name.example").path_to("Prefix", "/", "by-name", &port);
+    let setup = Setup::new().manifest(external).ingress(&ingress);
+    let mesh = Mesh::start(setup, Ca::new(), backend.address(), &[]);
+    let mut kept = mesh.plain();
+    assert_eq!(kept.get("name.example", "/").status, 200, "there are no policies");
+    // It selects the pod at 127.0.0.1, and nothing that is only a name.
+    mesh.policy(&peer_authentication("STRICT"));
+    mesh.waits_for("STRICT", 403, || mesh.plain());
+    let seen = backend.requests().len();
+    for client in [&mut kept, &mut mesh.plain()] {
+        let refused = client.get("name.example", "/");
+        assert_eq!(refused.status, 403, "{}", refused.text());
+        assert!(refused.text().contains("policy_denied"));
+    }
+    assert_eq!(backend.requests().len(), seen, "nor does a connection that was made before");
+    mesh.policy(NOTHING);
+    mesh.waits_for("no policy", 200, || mesh.plain());
+    assert_eq!(kept.get("name.example", "/").status, 200);
+    // Where there is no pod, the namespace decides.
+    mesh.policy(&authorization("ALLOW", "cluster.local/ns/shop/sa/web"));
+    eventually("the policy", || mesh.plain().get("name.example", "/").status == 403);
 }
 
 /// Answers with a head, and then a byte now and then until nobody takes it.
@@ -256,9 +166,9 @@ fn endless() -> Backend {
 #[test]
 fn a_change_of_policy_ends_what_it_denies_and_nothing_else() {
     let backend = endless();
-    let mesh = Mesh::before(&backend, &[]);
+    let mesh = Mesh::before(backend.address(), &[]);
     let (web, job) = (mesh.ca.issue(WEB), mesh.ca.issue(JOB));
-    let open = |identity: &Identity| {
+    let open = |identity: &PemPair| {
         let mut client = mesh.as_(identity);
         client.send("GET /endless HTTP/1.1\r\nHost: a.example\r\n\r\n");
         assert!(client.wire.fill().unwrap() > 0);
@@ -284,7 +194,7 @@ fn a_change_of_policy_ends_what_it_denies_and_nothing_else() {
 #[test]
 fn flips_during_a_storm_leave_no_denied_exchange_open() {
     let backend = endless();
-    let mesh = Mesh::before(&backend, &[]);
+    let mesh = Mesh::before(backend.address(), &[]);
     let job = mesh.ca.issue(JOB);
     let deny = authorization("DENY", "cluster.local/ns/batch/sa/job");
     let (stop, opened) = (AtomicBool::new(false), AtomicUsize::new(0));

@@ -131,6 +131,12 @@ families! {
         "Requests that policies decided about, by the policy that did (empty where it was the absence of one).";
     POLICY_DANGLING: Gauge "portcullis_policy_dangling_keys" []
         "Policies that workloads refer to and that are not there; each denies. It should be 0.";
+    POLICY_DRY_RUN: Counter "portcullis_policy_dry_run_total" ["namespace", "policy", "action", "matched"]
+        "Requests and tunnels that a policy in dry run was held against, and whether it matched; a DENY that matches would refuse.";
+    TUNNELS_OPEN: Gauge "portcullis_hbone_tunnels" []
+        "Tunnels that are open.";
+    TUNNELS: Counter "portcullis_hbone_tunnels_total" ["result"]
+        "Tunnels that were asked for, by result: opened, denied (by policy), refused (no workload of ours) or unavailable.";
     HANDSHAKES_IN_FLIGHT: Gauge "portcullis_tls_handshakes_in_flight" []
         "TLS handshakes under way.";
     UPSTREAM_IDLE: Gauge "portcullis_upstream_idle_connections" []

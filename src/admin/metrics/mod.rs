@@ -20,7 +20,7 @@ use self::exposition::Exposition;
 use self::families as family;
 use super::AdminState;
 use super::certificates::{Ocsp, Served, algorithm_name, served};
-use super::policies::{dangling, decisions};
+use super::policies::{dangling, decisions, tried_out};
 use super::view::{SourceStatus, View};
 use crate::diagnostics::Severity;
 use crate::names::HostPattern;
@@ -67,6 +67,12 @@ fn policies(out: &mut Exposition, snapshot: &Snapshot, state: &AdminState) {
     for ((policy, reason), count) in decisions(&state.workers) {
         let (namespace, name) = policy.as_ref().map_or(("", ""), |name| (&*name.namespace, &*name.name));
         family.add(&[namespace, name, reason], count);
+    }
+    let mut family = out.family(&family::POLICY_DRY_RUN);
+    for (tried, count) in tried_out(&state.workers) {
+        let (namespace, name) = (&*tried.policy.namespace, &*tried.policy.name);
+        let matched = if tried.matches { "true" } else { "false" };
+        family.add(&[namespace, name, &tried.action.to_string(), matched], count);
     }
     out.family(&family::POLICY_DANGLING).add(&[], dangling(&snapshot.workloads));
 }

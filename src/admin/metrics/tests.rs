@@ -17,6 +17,9 @@ use crate::names::object::ObjectName;
 use crate::settings::Settings;
 use crate::snapshot::clusters::Endpoint;
 use crate::snapshot::paths::PathMatch;
+use crate::snapshot::policies::{Action, PolicySet, STATIC_STRICT};
+use crate::snapshot::workloads::Workload;
+use crate::telemetry::policy_stats::TriedOut;
 use crate::telemetry::route_stats::Observation;
 
 /// A sample as it is read back.
@@ -240,6 +243,25 @@ fn each_route_with_requests_adds_the_same_number_of_series() {
         text.lines().filter(|line| line.contains("path=\"/\"")).count()
     };
     assert_eq!(count(1_000), 1_000 * count(1));
+}
+
+#[test]
+fn what_policies_lack_and_what_they_would_have_said_is_counted() {
+    let mut gateway = Gateway::new(Settings::default());
+    let key = ObjectName::new("istio-system", STATIC_STRICT);
+    let policies = Arc::new(PolicySet::default().workload("shop", &[key]));
+    let workload = Workload { pod: None, principal: None, host_network: false, hbone: false, policies };
+    gateway.snapshot.workloads.by_address.insert([10, 0, 0, 1].into(), [workload].into());
+    let tried = TriedOut { policy: ObjectName::new("shop", "tried"), action: Action::Deny, matches: true };
+    for worker in &gateway.workers {
+        worker.policies.add_tried_out([(tried.clone(), 3)].into_iter());
+    }
+    gateway.workers[1].tunnels.denied.add_one();
+    let samples = scrape(gateway);
+    assert_eq!(value(&samples, "portcullis_policy_dangling_keys", &[]), Some(1.0));
+    let labels = [("policy", "tried"), ("action", "DENY"), ("matched", "true")];
+    assert_eq!(value(&samples, "portcullis_policy_dry_run_total", &labels), Some(6.0));
+    assert_eq!(value(&samples, "portcullis_hbone_tunnels_total", &[("result", "denied")]), Some(1.0));
 }
 
 #[test]

@@ -144,6 +144,12 @@ pub(super) fn workers(out: &mut Exposition, workers: &[Arc<WorkerStats>]) {
     out.family(&family::HANDSHAKES_UNSTAPLED).add(&[], counter(|w| &w.handshakes_unstapled));
     out.family(&family::MUST_STAPLE_UNSTAPLED).add(&[], counter(|w| &w.must_staple_unstapled));
     out.family(&family::HANDSHAKES_IN_FLIGHT).add(&[], gauge(|w| &w.handshakes));
+    out.family(&family::TUNNELS_OPEN).add(&[], gauge(|w| &w.tunnels.open));
+    let mut family = out.family(&family::TUNNELS);
+    family.add(&["opened"], counter(|w| &w.tunnels.opened));
+    family.add(&["denied"], counter(|w| &w.tunnels.denied));
+    family.add(&["refused"], counter(|w| &w.tunnels.refused));
+    family.add(&["unavailable"], counter(|w| &w.tunnels.unavailable));
     out.family(&family::UPSTREAM_IDLE).add(&[], gauge(|w| &w.upstream_idle));
     out.family(&family::PROXY_HEADERS_REFUSED).add(&[], counter(|w| &w.proxy_headers_refused));
     out.family(&family::PANICS).add(&[], counter(|w| &w.panics));

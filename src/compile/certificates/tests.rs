@@ -100,6 +100,7 @@ impl World {
             origin,
             pair,
             ticket_keys: None,
+            authorities: None,
         }))
     }
 

@@ -23,6 +23,7 @@ fn secret(name: &str, pair: &Arc<KeyPair>) -> Object {
         origin: SecretOrigin::Object,
         pair: Some(Ok(pair.clone())),
         ticket_keys: None,
+        authorities: None,
     })
 }
 
@@ -116,6 +117,7 @@ fn a_broken_secret_is_reported_as_long_as_it_is_there() {
         origin: SecretOrigin::Object,
         pair: Some(Err(broken)),
         ticket_keys: None,
+        authorities: None,
     })]);
     assert_eq!(world.findings().len(), 1);
     world.delete(Kind::Secret, "a", "broken");

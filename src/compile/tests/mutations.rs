@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::workloads::decode;
 use super::*;
+use crate::settings::places::TrustPlace;
 use crate::store::objects::{
     AuthorizationPolicy, Backend, Clause, ConfigMap, Endpoint, EndpointPort, EndpointSlice, Ingress,
     IngressClass, IngressPath, IngressRule, IngressTls, Metadata, Namespace, PeerAuthentication, Pod,
@@ -200,6 +201,7 @@ fn mutations() -> Vec<Mutation> {
         ("Backend.name", "Ingress/web", "/spec/rules/0/http/paths/0/backend/service/name", json!("web2")),
         ("Backend.port", "Ingress/web", "/spec/rules/0/http/paths/0/backend/service/port/number", json!(81)),
         ("Secret.pair", "Secret/tls", "/stringData", json!({ "tls.crt": PAIRS[1].0, "tls.key": PAIRS[1].1 })),
+        ("Service.addresses", "Service/web", "/spec/clusterIP", json!("10.96.0.7")),
         ("Service.kind", "Service/web", "/spec/type", json!("ExternalName")),
         ("ServicePort.name", "Service/web", "/spec/ports/0/name", json!("other")),
         ("ServicePort.port", "Service/web", "/spec/ports/0/port", json!(81)),
@@ -215,6 +217,8 @@ fn mutations() -> Vec<Mutation> {
         ("Endpoint.addresses", "EndpointSlice/web-1", "/endpoints/0/addresses/0", json!("10.0.0.2")),
         ("Endpoint.ready", "EndpointSlice/web-1", "/endpoints/0/conditions/ready", json!(false)),
         ("Pod.addresses", "Pod/web-1", "/status", json!({ "podIP": "10.0.0.7" })),
+        ("Pod.host_network", "Pod/web-1", "/spec/hostNetwork", json!(true)),
+        ("Pod.hbone", "Pod/web-1", "/metadata/labels/networking.istio.io~1tunnel", json!("http")),
         ("Pod.service_account", "Pod/web-1", "/spec/serviceAccountName", json!("other")),
         (
             "PeerAuthentication.selector",
@@ -275,6 +279,10 @@ const WITHOUT_EFFECT: &[(&str, &str)] = &[
     ("Metadata.name", "another name is another object: it comes and goes, which is tested for every kind"),
     ("Secret.kind", "it is for messages; what is in `data` decides what a Secret is"),
     ("Secret.ticket_keys", "they seal sessions and are in no snapshot; replicas that share them are tested"),
+    (
+        "Secret.authorities",
+        "roots count where a setting names their Secret, which is tested with the roots of the mesh",
+    ),
     ("Secret.origin", "it says which source a Secret is from; no object has it"),
     ("ServicePort.app_protocol", "the protocol of a backend is an annotation's to say"),
     ("EndpointPort.app_protocol", "the protocol of a backend is an annotation's to say"),
@@ -299,13 +307,13 @@ fn fields() -> BTreeSet<&'static str> {
         IngressTls { hosts, secret }
         IngressRule { host, paths }
         IngressPath { path, kind, backend }
-        Secret { metadata, kind, origin, pair, ticket_keys }
-        Service { metadata, kind, ports }
+        Secret { metadata, kind, origin, pair, ticket_keys, authorities }
+        Service { metadata, kind, addresses, ports }
         ServicePort { name, port, target, app_protocol }
         EndpointSlice { metadata, service, ports, endpoints }
         EndpointPort { name, port, app_protocol }
         Endpoint { addresses, ready, serving, terminating }
-        Pod { metadata, addresses, service_account }
+        Pod { metadata, addresses, service_account, host_network, hbone }
         PeerAuthentication { metadata, selector, mode, ports, refused }
         AuthorizationPolicy { metadata, selector, action, rules, targeted, dry_run, refused }
         PolicyRule { from, to, when }
@@ -326,7 +334,7 @@ fn world(objects: &[Value]) -> World {
     let settings = Settings {
         source: Source::Kubernetes,
         mesh_port: Some(0),
-        mesh_trust_bundle: ObjectName::new("a", "roots"),
+        mesh_trust_bundle: TrustPlace::ConfigMap(ObjectName::new("a", "roots")),
         ..Settings::default()
     };
     World::with(settings, objects.iter().map(decode))
@@ -340,7 +348,10 @@ fn seen(world: &World) -> Vec<String> {
         workloads.by_address.iter().map(|(address, workloads)| format!("{address} {workloads:?}")).collect();
     by_address.sort();
     seen.extend(by_address);
-    seen.push(format!("{:?}", world.compiled.trust.as_ref().map(Arc::as_ptr)));
+    let mut services: Vec<_> = workloads.services.iter().map(|service| format!("{service:?}")).collect();
+    services.sort();
+    seen.extend(services);
+    seen.push(format!("{:?}", world.compiled.snapshot.trust.as_ref().map(Arc::as_ptr)));
     seen
 }
 

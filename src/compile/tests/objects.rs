@@ -88,6 +88,7 @@ pub fn service(name: &str) -> Service {
     Service {
         metadata: metadata(name),
         kind: ServiceKind::Cluster,
+        addresses: Vec::new(),
         ports: vec![ServicePort {
             name: Some("http".into()),
             port: 80,

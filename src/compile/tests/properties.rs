@@ -109,6 +109,7 @@ fn service() -> impl Strategy<Value = Service> {
     (pick(&["s", "t"]), kind, vec(port, 0..3)).prop_map(|(name, kind, ports)| Service {
         metadata: metadata(&name),
         kind,
+        addresses: Vec::new(),
         ports,
     })
 }
@@ -158,6 +159,7 @@ fn secret() -> impl Strategy<Value = Secret> {
             origin,
             pair: pair.map(|pair| Ok(PAIRS[pair].clone())),
             ticket_keys: None,
+            authorities: None,
         },
     )
 }

@@ -38,6 +38,7 @@ fn of_origin(origin: SecretOrigin, metadata: Metadata, pair: &Arc<KeyPair>) -> O
         origin,
         pair: Some(Ok(pair.clone())),
         ticket_keys: None,
+        authorities: None,
     })
 }
 

@@ -19,6 +19,7 @@ fn secret(ticket_keys: Option<SharedKeys>) -> Object {
         origin: SecretOrigin::Object,
         pair: None,
         ticket_keys,
+        authorities: None,
     })
 }
 

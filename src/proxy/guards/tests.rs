@@ -4,6 +4,9 @@ use super::*;
 use crate::compile::Compiled;
 use crate::compile::policies::{Mesh, compile_policies};
 use crate::settings::Settings;
+use crate::snapshot::policies::{
+    Action, Authorization, Group, PolicySet, STATIC_STRICT, Scope, WorkloadPolicies,
+};
 use crate::snapshot::workloads::Workload;
 use crate::store::objects::PeerAuthentication;
 use crate::tls::tickets::Tickets;
@@ -28,14 +31,14 @@ fn snapshot(generation: u64, strict: bool) -> Snapshot {
             &[],
         );
         let policies = Arc::new(policies.workload(NAMESPACE, &Default::default()));
-        let workload = Workload { pod: None, principal: None, policies };
+        let workload = Workload { pod: None, principal: None, host_network: false, hbone: false, policies };
         snapshot.workloads.by_address.insert(address.parse().unwrap(), [workload].into());
     }
     snapshot
 }
 
 fn plain() -> Peer {
-    Peer { source: [192, 0, 2, 1].into(), principal: None }
+    Peer { source: [192, 0, 2, 1].into(), client: None }
 }
 
 fn admit(guard: &Guard, snapshot: &Snapshot, address: &str) -> Result<Decided, Denial> {
@@ -51,7 +54,10 @@ async fn a_change_ends_only_what_is_denied_now() {
     let guards = Guards::default();
     let (first, twin, other) = (guards.register(plain()), guards.register(plain()), guards.register(plain()));
     let authenticated = guards.register(Peer {
-        principal: Some(SpiffeId::parse("spiffe://cluster.local/ns/app/sa/web").unwrap()),
+        client: Some(Rc::new(MeshClient::new(
+            SpiffeId::parse("spiffe://cluster.local/ns/app/sa/web").unwrap(),
+            &[],
+        ))),
         ..plain()
     });
     let open = snapshot(1, false);
@@ -102,4 +108,62 @@ fn decisions_are_counted_where_there_are_policies() {
     assert_eq!(stats.read(), [(Some(policy), "denied", 2)]);
     guards.flush(&stats);
     assert_eq!(stats.read()[0].2, 2, "nothing is counted twice");
+}
+
+#[test]
+fn behind_the_address_of_a_service_nobody_can_tell_whose_policies_apply() {
+    let guards = Guards::default();
+    let guard = guards.register(plain());
+    let mut open = snapshot(1, false);
+    let service = "10.96.0.1".parse().unwrap();
+    open.workloads.services.insert(service, [Arc::from("shop")].into());
+    assert!(admit(&guard, &open, "10.96.0.1:80").is_ok(), "there are no policies");
+    let mut guarded = open.clone();
+    guarded.workloads.by_namespace.insert("shop".into(), Arc::default());
+    assert_eq!(admit(&guard, &guarded, "10.96.0.1:80").unwrap_err().reason, Reason::Undecidable);
+    assert!(guarded.workloads.may_guard(service, "istio-system"));
+    assert!(!guarded.workloads.may_guard("10.96.0.2".parse().unwrap(), "istio-system"));
+    assert!(snapshot(1, true).workloads.may_guard("10.0.0.1".parse().unwrap(), "istio-system"));
+    assert!(!open.workloads.may_guard("10.0.0.1".parse().unwrap(), "istio-system"));
+}
+
+#[test]
+fn what_a_policy_in_dry_run_would_have_said_is_counted_and_does_not_count() {
+    let guards = Guards::default();
+    let guard = guards.register(plain());
+    let mut tried = snapshot(1, false);
+    let policy = Arc::new(Authorization {
+        name: ObjectName::new(NAMESPACE, "tried"),
+        scope: Scope::Namespace,
+        action: Action::Deny,
+        groups: [Group::default()].into(),
+        dry_run: true,
+    });
+    let policies = Arc::new(WorkloadPolicies::new([policy]));
+    let workload = Workload { pod: None, principal: None, host_network: false, hbone: false, policies };
+    tried.workloads.by_address.insert([10, 0, 0, 1].into(), [workload].into());
+    for _ in 0..2 {
+        assert!(admit(&guard, &tried, "10.0.0.1:80").is_ok());
+    }
+    let stats = PolicyStats::default();
+    guards.flush(&stats);
+    let said = TriedOut { policy: ObjectName::new(NAMESPACE, "tried"), action: Action::Deny, matches: true };
+    assert_eq!(stats.read_tried_out(), [(said, 2)].into());
+}
+
+#[test]
+fn a_missing_strict_policy_denies_plaintext() {
+    let guards = Guards::default();
+    let mut dangling = snapshot(1, false);
+    let key = ObjectName::new("istio-system", STATIC_STRICT);
+    let policies = Arc::new(PolicySet::default().workload(NAMESPACE, &[key]));
+    assert_eq!(policies.dangling().len(), 1);
+    let workload = Workload { pod: None, principal: None, host_network: false, hbone: false, policies };
+    dangling.workloads.by_address.insert([10, 0, 0, 1].into(), [workload].into());
+    let anonymous = guards.register(plain());
+    let denial = admit(&anonymous, &dangling, "10.0.0.1:80").unwrap_err();
+    assert_eq!(denial.reason, Reason::DanglingStrict);
+    let id = SpiffeId::parse("spiffe://cluster.local/ns/app/sa/web").unwrap();
+    let known = guards.register(Peer { client: Some(Rc::new(MeshClient::new(id, &[]))), ..plain() });
+    assert!(admit(&known, &dangling, "10.0.0.1:80").is_ok());
 }

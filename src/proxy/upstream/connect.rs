@@ -4,7 +4,7 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -14,8 +14,10 @@ use tokio::net::{TcpStream, lookup_host};
 use super::error::{Reason, Retry, UpstreamError};
 use super::pool::{Key, Protocol};
 use super::stream::Stream;
+use super::tunnel::Tunnels;
 use crate::proxy::deadlines::{Deadlines, Tick};
 use crate::snapshot::clusters::Endpoint;
+use crate::snapshot::policies;
 use crate::tls::client::{Alpn, ClientTlsError};
 
 /// How long an answer of the resolver is used. The operating system's resolver hides the true time to live.
@@ -27,7 +29,13 @@ const MAX_NAMES: usize = 1024;
 pub struct Connector {
     deadlines: Deadlines,
     names: RefCell<AHashMap<Endpoint, Resolved>>,
+    guarded: Box<Guarded>,
+    pub tunnels: Tunnels,
 }
+
+/// Whether transport policy may be about what is at an address: a name must not lead there, because nobody has asked
+/// the policies about it.
+pub type Guarded = dyn Fn(IpAddr) -> bool;
 
 struct Resolved {
     addresses: Rc<[SocketAddr]>,
@@ -36,11 +44,32 @@ struct Resolved {
 
 impl Connector {
     pub fn new(deadlines: Deadlines) -> Self {
-        Self { deadlines, names: RefCell::default() }
+        let tunnels = Tunnels::new(deadlines.clone());
+        Self { deadlines, names: RefCell::default(), guarded: Box::new(|_| false), tunnels }
+    }
+
+    /// Keeps names from leading to addresses that are `guarded`.
+    pub fn guard_names(&mut self, guarded: Box<Guarded>) {
+        self.guarded = guarded;
+    }
+
+    /// Whether a connection to `endpoint` that was made earlier may still be used: a name may have led to where policy
+    /// has had something to say since.
+    pub fn may_use(&self, endpoint: &Endpoint, peer: impl FnOnce() -> Option<IpAddr>) -> bool {
+        match endpoint {
+            Endpoint::Address(_) => true,
+            Endpoint::Name { .. } => peer().is_some_and(|address| !(self.guarded)(address)),
+        }
     }
 
     /// A new connection for `key`, ready for its protocol. Every failure is safe to retry: no request was sent.
     pub async fn connect(&self, key: &Key) -> Result<Stream, UpstreamError> {
+        if let (Endpoint::Address(address), Some(via)) = (&key.endpoint, &key.via) {
+            let tunnel = self.tunnels.open(*address, via).await;
+            return tunnel
+                .map(|tunnel| Stream::Tunnel(Box::new(tunnel)))
+                .map_err(|error| error.retry(Retry::Safe));
+        }
         let (tcp, address) =
             self.connect_tcp(&key.endpoint).await.map_err(|error| error.retry(Retry::Safe))?;
         let Some(identity) = &key.tls else { return Ok(Stream::Tcp(tcp)) };
@@ -56,14 +85,21 @@ impl Connector {
         match endpoint {
             Endpoint::Address(address) => connect_address(*address).await,
             Endpoint::Name { host, port } => {
-                let mut last = UpstreamError::new(Reason::NameNotFound);
+                let (mut last, mut guarded) = (UpstreamError::new(Reason::NameNotFound), false);
                 for address in self.resolve(endpoint, host, *port).await?.iter() {
+                    if (self.guarded)(address.ip()) {
+                        guarded = true;
+                        continue;
+                    }
                     match connect_address(*address).await {
                         Ok(connected) => return Ok(connected),
                         Err(error) => last = error,
                     }
                 }
-                Err(last)
+                match guarded {
+                    true => Err(Reason::Denied(policies::Reason::Undecidable).into()),
+                    false => Err(last),
+                }
             }
         }
     }
@@ -92,7 +128,7 @@ impl Connector {
     }
 }
 
-async fn connect_address(address: SocketAddr) -> Result<(TcpStream, SocketAddr), UpstreamError> {
+pub(super) async fn connect_address(address: SocketAddr) -> Result<(TcpStream, SocketAddr), UpstreamError> {
     let connected = async {
         let tcp = TcpStream::connect(address).await?;
         // A small frame must not wait for the acknowledgement of the one before it.
@@ -108,7 +144,7 @@ async fn connect_address(address: SocketAddr) -> Result<(TcpStream, SocketAddr),
     }
 }
 
-fn explain_tls(error: ClientTlsError) -> UpstreamError {
+pub(super) fn explain_tls(error: ClientTlsError) -> UpstreamError {
     let reason = match error {
         ClientTlsError::UnknownCa => Reason::CertUnknownCa,
         ClientTlsError::WrongName => Reason::CertWrongName,

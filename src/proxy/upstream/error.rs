@@ -101,6 +101,8 @@ pub enum Reason {
     ConnectFailed,
     ConnectTimeout,
     TlsFailed,
+    /// The node proxy of the workload gives the gateway no tunnel.
+    TunnelRefused,
     /// The backend takes none of the protocols that its annotation promises.
     TlsProtocol,
     CertUnknownCa,
@@ -142,6 +144,7 @@ impl Reason {
             Self::ConnectFailed => "upstream_connect_failed",
             Self::ConnectTimeout => "upstream_connect_timeout",
             Self::TlsFailed => "upstream_tls_failed",
+            Self::TunnelRefused => "upstream_tunnel_refused",
             Self::TlsProtocol => "upstream_tls_protocol",
             Self::CertUnknownCa => "upstream_cert_unknown_ca",
             Self::CertWrongName => "upstream_cert_wrong_name",
@@ -184,6 +187,7 @@ impl Reason {
             | Self::ConnectFailed
             | Self::ConnectTimeout => Phase::Connect,
             Self::TlsFailed
+            | Self::TunnelRefused
             | Self::TlsProtocol
             | Self::CertUnknownCa
             | Self::CertWrongName

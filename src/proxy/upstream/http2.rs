@@ -6,6 +6,7 @@
 use std::cell::{Cell, RefCell};
 use std::error::Error;
 use std::mem;
+use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -24,6 +25,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use super::Head;
 use super::connect::Connector;
 use super::error::{Reason, Retry, UpstreamError};
+use super::http1::chunked::strip_trailers;
 use super::http1::{Pace, Timing, Wait};
 use super::pool::Key;
 use crate::proxy::body::{Body, BodyError};
@@ -62,6 +64,8 @@ struct Connection {
     sender: RefCell<SendRequest<RequestBody>>,
     in_flight: Cell<usize>,
     last_used: Cell<Tick>,
+    /// The address that it leads to.
+    peer: Option<IpAddr>,
 }
 
 /// A place on a connection, free again when dropped.
@@ -84,14 +88,19 @@ impl Http2Pool {
     /// A place on an open connection, or on a new one. Failures are safe to retry.
     pub async fn lease(&self, key: &Key, connector: &Connector) -> Result<Lease, UpstreamError> {
         let host = self.host(key);
-        if let Some(lease) = self.find(&host) {
+        let find = || {
+            let found = self.find(&host)?;
+            connector.may_use(&key.endpoint, || found.connection.peer).then_some(found)
+        };
+        if let Some(lease) = find() {
             return Ok(lease);
         }
         let _dialing = host.dialing.lock().await;
-        if let Some(lease) = self.find(&host) {
+        if let Some(lease) = find() {
             return Ok(lease);
         }
         let stream = connector.connect(key).await?;
+        let peer = stream.peer();
         let (sender, driver) = builder()
             .handshake(TokioIo::new(stream))
             .await
@@ -105,6 +114,7 @@ impl Http2Pool {
             sender: RefCell::new(sender),
             in_flight: Cell::new(0),
             last_used: Cell::new(self.deadlines.now()),
+            peer,
         });
         host.connections.borrow_mut().push(connection.clone());
         Ok(self.take(connection))
@@ -333,6 +343,11 @@ impl http_body::Body for RequestBody {
         if let Poll::Ready(Some(Err(failure))) = &mut frame {
             let failure = mem::replace(failure, RequestBodyError::Closed.into());
             self.progress.failure.replace(Some(failure));
+        }
+        if let Poll::Ready(Some(Ok(frame))) = &mut frame
+            && let Some(trailers) = frame.trailers_mut()
+        {
+            strip_trailers(trailers);
         }
         match &frame {
             Poll::Pending => self.progress.set(Wait::Client, false),

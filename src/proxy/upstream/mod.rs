@@ -13,8 +13,10 @@ pub mod pool;
 pub mod stream;
 #[cfg(test)]
 mod tests;
+mod tunnel;
 
 use std::mem;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::request::Parts;
@@ -33,9 +35,10 @@ use crate::names::canonical_host;
 use crate::snapshot::clusters::{Cluster, Endpoint};
 use crate::snapshot::hosts::{BackendProtocol, RoutePolicy};
 use crate::tls::client::ClientTls;
+use crate::tls::hbone_client::Via;
 
-/// Whether a client may be served by an endpoint.
-pub type Admit<'a> = dyn Fn(&Endpoint) -> Result<(), UpstreamError> + 'a;
+/// Whether a client may be served by an endpoint, and through which tunnel the endpoint is reached, if any.
+pub type Admit<'a> = dyn Fn(&Endpoint) -> Result<Option<Via>, UpstreamError> + 'a;
 
 /// The head of a request as it goes to a backend.
 #[derive(Clone, Copy)]
@@ -68,6 +71,13 @@ impl Upstream {
         }
     }
 
+    /// Keeps the names of ExternalName Services from leading to addresses that transport policy may be about.
+    #[must_use]
+    pub fn guarding_names(mut self, guarded: impl Fn(IpAddr) -> bool + 'static) -> Self {
+        self.connector.guard_names(Box::new(guarded));
+        self
+    }
+
     /// Forwards `request`, with `about` the client, to an endpoint of `cluster` and gives its response as soon as the
     /// head is there. `admit` says whether the client may be served by an endpoint: it is asked for each one that is
     /// tried, before anything is sent, and its error is the answer.
@@ -92,8 +102,9 @@ impl Upstream {
             let Some(endpoint) = tried.next(cluster) else {
                 return Err(Reason::NoEndpoint(cluster.unavailable.unwrap_or("no endpoint")).into());
             };
-            admit(endpoint)?;
-            let error = match self.attempt(endpoint, policy, head, &mut body, tried.count > 1).await {
+            let via = admit(endpoint)?;
+            let key = self.key(endpoint, via, policy.protocol, &parts);
+            let error = match self.attempt(&key, policy, head, &mut body, tried.count > 1).await {
                 Ok(response) => return Ok(response),
                 Err(error) => error,
             };
@@ -107,6 +118,7 @@ impl Upstream {
     /// Closes what has been idle for too long. To be called every second or so.
     pub fn sweep(&self) {
         self.pool.sweep();
+        self.connector.tunnels.sweep();
         self.http2.sweep();
     }
 
@@ -118,17 +130,16 @@ impl Upstream {
     /// Sends once. Where the error allows a retry, `body` is whole again.
     async fn attempt(
         &self,
-        endpoint: &Endpoint,
+        key: &Key,
         policy: &RoutePolicy,
         head: Head<'_>,
         body: &mut Body,
         fresh: bool,
     ) -> Result<Response<Body>, UpstreamError> {
-        let key = self.key(endpoint, policy.protocol, head.parts);
         let sent = match key.protocol {
-            Protocol::Http1 => self.send_http1(&key, policy, head, body, fresh).await,
+            Protocol::Http1 => self.send_http1(key, policy, head, body, fresh).await,
             // Boxed, as is connecting, to keep the future of the common case small.
-            Protocol::Http2 => Box::pin(self.send_http2(&key, policy, head, body)).await,
+            Protocol::Http2 => Box::pin(self.send_http2(key, policy, head, body)).await,
         };
         match sent {
             Ok(response) => Ok(response),
@@ -151,6 +162,7 @@ impl Upstream {
         let stack = self.pool.stack(key);
         // A stale connection rarely comes alone: what is tried again goes over a new one.
         let idle = if fresh { None } else { stack.take(check(&head.parts.method, body)) };
+        let idle = idle.filter(|idle| self.connector.may_use(&key.endpoint, || idle.peer()));
         let connection = match idle {
             Some(connection) => connection,
             None => match Box::pin(self.connect(key, policy)).await {
@@ -188,7 +200,7 @@ impl Upstream {
         stream.unwrap_or_else(|_| Err(connect_timeout())).map(|stream| Box::new(Connection::new(stream)))
     }
 
-    fn key(&self, endpoint: &Endpoint, protocol: BackendProtocol, parts: &Parts) -> Key {
+    fn key(&self, endpoint: &Endpoint, via: Option<Via>, protocol: BackendProtocol, parts: &Parts) -> Key {
         let (protocol, secured) = match protocol {
             BackendProtocol::Http1 => (Protocol::Http1, false),
             BackendProtocol::Https => (Protocol::Http1, true),
@@ -196,7 +208,9 @@ impl Upstream {
             BackendProtocol::Grpcs => (Protocol::Http2, true),
         };
         let tls = secured.then(|| TlsIdentity { tls: self.tls.clone(), server_name: server_name(parts) });
-        Key { endpoint: endpoint.clone(), tls, protocol }
+        // Who wants TLS of its own gets it directly.
+        let via = via.filter(|_| tls.is_none());
+        Key { endpoint: endpoint.clone(), tls, protocol, via }
     }
 }
 

@@ -13,6 +13,7 @@ use super::http1::Connection;
 use crate::proxy::deadlines::{Deadlines, Tick};
 use crate::snapshot::clusters::Endpoint;
 use crate::tls::client::ClientTls;
+use crate::tls::hbone_client::Via;
 
 /// A connection that nobody needed for so long gives its buffers back: thousands may be idle.
 const SHRINK_AFTER: Duration = Duration::from_secs(2);
@@ -23,6 +24,8 @@ pub struct Key {
     pub endpoint: Endpoint,
     pub tls: Option<TlsIdentity>,
     pub protocol: Protocol,
+    /// Through a tunnel of the mesh.
+    pub via: Option<Via>,
 }
 
 /// Under which settings (verification, roots, client certificate) and for which name a connection was secured.

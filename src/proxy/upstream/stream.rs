@@ -1,20 +1,34 @@
 //! A connection to a backend, plain or under TLS, as one type without a virtual call.
 
 use std::io::{self, IoSlice};
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
+use super::tunnel::TunnelStream;
 use crate::tls::client::ClientStream;
 
 pub enum Stream {
     Tcp(TcpStream),
     Tls(Box<ClientStream>),
+    /// Through a node proxy of the mesh.
+    Tunnel(Box<TunnelStream>),
 }
 
 impl Stream {
+    /// The address that it leads to.
+    pub fn peer(&self) -> Option<IpAddr> {
+        let tcp = match self {
+            Self::Tcp(tcp) => tcp,
+            Self::Tls(tls) => tls.get_ref().0,
+            Self::Tunnel(_) => return None,
+        };
+        tcp.peer_addr().ok().map(|address| address.ip())
+    }
+
     /// Whether an idle connection is still good: open, and nothing came in that nobody asked for. What the
     /// runtime already knows is used; it costs no system call while nothing has arrived.
     pub fn is_quiet(&mut self) -> bool {
@@ -39,6 +53,8 @@ impl Stream {
                 let peeked = recv(tls.get_ref().0, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT);
                 matches!(peeked, Ok((1.., _)) | Err(Errno::AGAIN | Errno::INTR)) && self.is_quiet()
             }
+            // What the kernel has may be about other tunnels; only the connection's task can tell.
+            Self::Tunnel(_) => self.is_quiet(),
         }
     }
 }
@@ -52,6 +68,7 @@ impl AsyncRead for Stream {
         match self.get_mut() {
             Self::Tcp(tcp) => Pin::new(tcp).poll_read(cx, buffer),
             Self::Tls(tls) => Pin::new(tls).poll_read(cx, buffer),
+            Self::Tunnel(tunnel) => Pin::new(tunnel).poll_read(cx, buffer),
         }
     }
 }
@@ -61,6 +78,7 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Self::Tcp(tcp) => Pin::new(tcp).poll_write(cx, data),
             Self::Tls(tls) => Pin::new(tls).poll_write(cx, data),
+            Self::Tunnel(tunnel) => Pin::new(tunnel).poll_write(cx, data),
         }
     }
 
@@ -72,6 +90,7 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Self::Tcp(tcp) => Pin::new(tcp).poll_write_vectored(cx, slices),
             Self::Tls(tls) => Pin::new(tls).poll_write_vectored(cx, slices),
+            Self::Tunnel(tunnel) => Pin::new(tunnel).poll_write_vectored(cx, slices),
         }
     }
 
@@ -84,6 +103,7 @@ impl AsyncWrite for Stream {
             // Nothing is held back in a plain socket.
             Self::Tcp(_) => Poll::Ready(Ok(())),
             Self::Tls(tls) => Pin::new(tls).poll_flush(cx),
+            Self::Tunnel(tunnel) => Pin::new(tunnel).poll_flush(cx),
         }
     }
 
@@ -91,6 +111,7 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Self::Tcp(tcp) => Pin::new(tcp).poll_shutdown(cx),
             Self::Tls(tls) => Pin::new(tls).poll_shutdown(cx),
+            Self::Tunnel(tunnel) => Pin::new(tunnel).poll_shutdown(cx),
         }
     }
 }

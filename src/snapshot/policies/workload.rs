@@ -104,6 +104,11 @@ impl WorkloadPolicies {
         self.deny.policies().iter().chain(self.allow.policies()).chain(tried)
     }
 
+    /// Whether any policy could decide here.
+    pub fn any(&self) -> bool {
+        !self.dangling.is_empty() || self.policies().next().is_some()
+    }
+
     /// Whether both come to the same.
     pub fn is_same(&self, other: &Self) -> bool {
         self.dangling == other.dangling && self.policies().eq(other.policies())
@@ -147,10 +152,14 @@ pub enum Reason {
     DanglingStrict,
     /// Another policy is missing; it may have been a DENY.
     DanglingPolicy,
+    /// The client's certificate was revoked after it connected.
+    Revoked,
+    /// Policies may be about the target, and which ones cannot be told.
+    Undecidable,
 }
 
 impl Reason {
-    /// A short word for metrics: there are six.
+    /// A short word for metrics: there are eight.
     pub fn label(self) -> &'static str {
         match self {
             Self::NoAllowPolicy => "no_allow_policy",
@@ -159,6 +168,8 @@ impl Reason {
             Self::NoneAllowed => "none_allowed",
             Self::DanglingStrict => "dangling_strict",
             Self::DanglingPolicy => "dangling_policy",
+            Self::Revoked => "revoked",
+            Self::Undecidable => "undecidable",
         }
     }
 }
@@ -172,6 +183,8 @@ impl Reason {
             Self::NoneAllowed => "no policy of the workload allows this client",
             Self::DanglingStrict => "the workload asks for a client certificate of the mesh",
             Self::DanglingPolicy => "a policy of the workload is missing",
+            Self::Revoked => "the certificate of this client has been revoked",
+            Self::Undecidable => "the name of the backend leads to a workload that policies may be about",
         }
     }
 }
@@ -186,6 +199,10 @@ impl fmt::Display for Reason {
             Self::NoneAllowed => "allow policies exist, but none allowed",
             Self::DanglingStrict => "no verified identity, and the workload's STRICT policy is missing",
             Self::DanglingPolicy => "a policy that the workload lists is missing",
+            Self::Revoked => "the client's certificate has been revoked",
+            Self::Undecidable => {
+                "an ExternalName leads to a workload, and which policies apply cannot be told"
+            }
         })
     }
 }

@@ -39,7 +39,7 @@ pub use namespace::Namespace;
 pub use node::Node;
 pub use peer_authentication::{MtlsMode, PeerAuthentication};
 pub use pod::Pod;
-pub use secret::{Secret, SecretOrigin, TICKET_KEYS_TYPE};
+pub use secret::{Authorities, Secret, SecretOrigin, TICKET_KEYS_TYPE};
 pub use service::{Service, ServiceKind, ServicePort};
 
 /// The kinds that Portcullis reads.

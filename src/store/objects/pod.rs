@@ -11,6 +11,11 @@ pub struct Pod {
     /// scheduled and when it has ended: its address may be another pod's then.
     pub addresses: Vec<IpAddr>,
     pub service_account: String,
+    /// Its address is that of its machine, where other things listen too.
+    pub host_network: bool,
+    /// A node proxy takes tunnels for it, or it does so itself: the annotation `ambient.istio.io/redirection: enabled` or
+    /// the label `networking.istio.io/tunnel: http`.
+    pub hbone: bool,
 }
 
 impl Pod {
@@ -20,7 +25,10 @@ impl Pod {
         object: &Field<'_>,
         findings: &mut Findings,
     ) -> Option<Self> {
-        // Nobody asks for them, and in a cluster there are many.
+        let redirected = metadata.annotations.get("ambient.istio.io/redirection").map(String::as_str);
+        let tunnel = metadata.labels.get("networking.istio.io/tunnel").map(String::as_str);
+        let hbone = redirected == Some("enabled") || tunnel == Some("http");
+        // Nobody asks for the others, and in a cluster there are many.
         metadata.annotations.clear();
         let mut addresses = Vec::new();
         if let Some(status) = object.get("status") {
@@ -42,7 +50,10 @@ impl Pod {
         let spec = object.get("spec");
         let account = spec.as_ref().and_then(|spec| spec.get("serviceAccountName"));
         let account = account.and_then(|field| field.text(findings)).filter(|name| !name.is_empty());
-        Some(Self { metadata, addresses, service_account: account.unwrap_or("default").into() })
+        let host_network = spec.as_ref().and_then(|spec| spec.get("hostNetwork"));
+        let host_network = host_network.and_then(|field| field.bool(findings)).unwrap_or(false);
+        let service_account = account.unwrap_or("default").into();
+        Some(Self { metadata, addresses, service_account, host_network, hbone })
     }
 }
 

@@ -7,13 +7,15 @@ use zeroize::Zeroizing;
 
 use super::{Field, Findings, Kind, Metadata};
 use crate::diagnostics::{Diagnostic, ObjectRef, Severity};
-use crate::tls::keys::{KeyPair, KeyPairError};
+use crate::tls::keys::{KeyPair, KeyPairError, Part};
 use crate::tls::tickets::{SharedKeys, TicketKey};
 
 /// The `type` of Secrets with session ticket keys: only of such are values kept that are no PEM.
 pub const TICKET_KEYS_TYPE: &str = "portcullis.dev/session-ticket-keys";
 /// Ticket keys taken from one Secret: the newest ones.
 const MOST_TICKET_KEYS: usize = 16;
+/// The `type` of Secrets with the certificate of a workload, as Citadel writes them.
+const KEY_AND_CERTIFICATE: &str = "istio.io/key-and-cert";
 
 /// `v1 Secret`, already parsed: the key-and-certificate pair becomes a [`KeyPair`] when it arrives and its
 /// PEM bytes are dropped; so do session ticket keys. `Debug` shows no secret bytes.
@@ -23,10 +25,22 @@ pub struct Secret {
     /// `type`, for messages only: the keys of `data` decide what a Secret is, but for ticket keys.
     pub kind: String,
     pub origin: SecretOrigin,
-    /// The pair in `tls.crt` and `tls.key`; `None` where the Secret has neither key.
+    /// The pair in `tls.crt` and `tls.key`, or in `cert-chain.pem` and `key.pem`; `None` where the Secret has none of
+    /// these keys.
     pub pair: Option<Result<Arc<KeyPair>, KeyPairError>>,
     /// The usable session ticket keys, newest first; `None` where the Secret is not of the type for them.
     pub ticket_keys: Option<SharedKeys>,
+    /// Certificates for others to be verified with; `None` where the Secret has none.
+    pub authorities: Option<Arc<Authorities>>,
+}
+
+/// Root certificates and revocation lists, PEM.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Authorities {
+    /// `root-cert.pem`, or `ca.crt` where there is no `tls.crt` beside it.
+    pub roots: Arc<str>,
+    /// `ca-crl.pem` or `ca.crl`.
+    pub revocations: Arc<str>,
 }
 
 /// Where a Secret comes from, which decides what it is bound to.
@@ -39,17 +53,25 @@ pub enum SecretOrigin {
 }
 
 impl Secret {
-    /// Reads the object behind `metadata`: `tls.crt` and `tls.key` of `data` and `stringData`, of which the
-    /// latter wins as in the API. A pair that cannot be used is kept as its error.
+    /// Reads the object behind `metadata`, from `data` and `stringData`, of which the latter wins as in the API. A pair
+    /// that cannot be used is kept as its error.
     pub(super) fn decode(metadata: Metadata, object: &Field<'_>, findings: &mut Findings) -> Option<Self> {
         let kind = object.get("type").and_then(|field| field.text(findings)).unwrap_or("Opaque").to_owned();
-        let certificates = decode_value(object, "tls.crt", findings);
-        let key = decode_value(object, "tls.key", findings);
-        let pair = (certificates.is_some() || key.is_some())
-            .then(|| KeyPair::parse(&certificates.unwrap_or_default(), &key.unwrap_or_default()));
-        let pair = pair.map(|pair| pair.map(Arc::new));
+        let mut value = |key| decode_value(object, key, findings);
+        let pair = decode_pair(value("tls.crt"), value("tls.key"))
+            .or_else(|| decode_pair(value("cert-chain.pem"), value("key.pem")));
+        let roots = value("root-cert.pem").or_else(|| {
+            // Beside a pair it is one copy for each of thousands of Secrets, and nobody asks for it there.
+            let alone = pair.is_none();
+            value("ca.crt").filter(|_| alone)
+        });
+        let authorities = roots.map(|roots| {
+            let lists = value("ca-crl.pem").or_else(|| value("ca.crl")).unwrap_or_default();
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into();
+            Arc::new(Authorities { roots: text(&roots), revocations: text(&lists) })
+        });
         let ticket_keys = (kind == TICKET_KEYS_TYPE).then(|| decode_ticket_keys(object, findings));
-        let secret = Self { metadata, kind, origin: SecretOrigin::Object, pair, ticket_keys };
+        let secret = Self { metadata, kind, origin: SecretOrigin::Object, pair, ticket_keys, authorities };
         findings.extend(secret.findings());
         Some(secret)
     }
@@ -58,7 +80,15 @@ impl Secret {
     pub fn from_pem(metadata: Metadata, certificates: &[u8], key: &[u8]) -> Self {
         let pair = Some(KeyPair::parse(certificates, key).map(Arc::new));
         let kind = "kubernetes.io/tls".into();
-        Self { metadata, kind, origin: SecretOrigin::PemPair, pair, ticket_keys: None }
+        Self { metadata, kind, origin: SecretOrigin::PemPair, pair, ticket_keys: None, authorities: None }
+    }
+
+    fn field(&self, part: Part) -> &'static str {
+        match part {
+            part if self.kind != KEY_AND_CERTIFICATE => part.field(),
+            Part::Certificate => "data.cert-chain.pem",
+            Part::Key => "data.key.pem",
+        }
     }
 
     /// What is wrong or odd about the pair.
@@ -70,13 +100,13 @@ impl Secret {
         match &self.pair {
             None => Vec::new(),
             Some(Err(error)) => {
-                let field = error.part().field();
+                let field = self.field(error.part());
                 vec![finding(Severity::Error, field, error.reason(), error.to_string())]
             }
             Some(Ok(pair)) => {
                 let warnings = pair.warnings.iter();
                 warnings
-                    .map(|it| finding(Severity::Warning, it.part().field(), it.reason(), it.to_string()))
+                    .map(|it| finding(Severity::Warning, self.field(it.part()), it.reason(), it.to_string()))
                     .collect()
             }
         }
@@ -111,6 +141,15 @@ fn decode_ticket_keys(object: &Field<'_>, findings: &mut Findings) -> SharedKeys
         }
     }
     keys.into()
+}
+
+/// The pair, where at least one half is there.
+fn decode_pair(
+    certificates: Option<Zeroizing<Vec<u8>>>,
+    key: Option<Zeroizing<Vec<u8>>>,
+) -> Option<Result<Arc<KeyPair>, KeyPairError>> {
+    let half = certificates.is_some() || key.is_some();
+    half.then(|| KeyPair::parse(&certificates.unwrap_or_default(), &key.unwrap_or_default()).map(Arc::new))
 }
 
 /// The bytes under `key`; a value that cannot be decoded counts as empty, so that the Secret reads as broken

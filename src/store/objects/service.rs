@@ -10,6 +10,8 @@ use crate::names::canonical_host;
 pub struct Service {
     pub metadata: Metadata,
     pub kind: ServiceKind,
+    /// `spec.clusterIPs`, canonical: where pods reach it. Empty for headless ones.
+    pub addresses: Vec<IpAddr>,
     pub ports: Vec<ServicePort>,
 }
 
@@ -36,7 +38,8 @@ impl Service {
     pub(super) fn decode(metadata: Metadata, object: &Field<'_>, findings: &mut Findings) -> Option<Self> {
         let Some(spec) = object.get("spec") else {
             findings.warning(object, "MissingField", "the Service has no spec and so no ports");
-            return Some(Self { metadata, kind: ServiceKind::Cluster, ports: Vec::new() });
+            let (kind, addresses, ports) = (ServiceKind::Cluster, Vec::new(), Vec::new());
+            return Some(Self { metadata, kind, addresses, ports });
         };
         let kind = match spec.get("type").and_then(|field| field.text(findings)) {
             Some("ExternalName") => ServiceKind::ExternalName(decode_external_name(&spec, findings)?),
@@ -48,8 +51,27 @@ impl Service {
                 ports.extend(ServicePort::decode(&item, findings));
             }
         }
-        Some(Self { metadata, kind, ports })
+        Some(Self { metadata, kind, addresses: decode_addresses(&spec, findings), ports })
     }
+}
+
+/// The API server writes both fields; in a manifest it may be either. `None`, the text, is a headless Service's.
+fn decode_addresses(spec: &Field<'_>, findings: &mut Findings) -> Vec<IpAddr> {
+    let mut addresses: Vec<IpAddr> = Vec::new();
+    let mut read = |field: &Field<'_>, findings: &mut Findings| {
+        let address = field.text(findings).and_then(|text| text.parse::<IpAddr>().ok());
+        let address = address.map(|address| address.to_canonical());
+        addresses.extend(address.filter(|address| !addresses.contains(address)));
+    };
+    if let Some(field) = spec.get("clusterIP") {
+        read(&field, findings);
+    }
+    if let Some(list) = spec.get("clusterIPs") {
+        for item in list.items(findings) {
+            read(&item, findings);
+        }
+    }
+    addresses
 }
 
 fn decode_external_name(spec: &Field<'_>, findings: &mut Findings) -> Option<String> {

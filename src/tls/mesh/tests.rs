@@ -1,4 +1,8 @@
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, SanType};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DnType, IsCa,
+    KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SanType, SerialNumber,
+};
+use time::{Duration, OffsetDateTime};
 
 use super::*;
 
@@ -6,6 +10,7 @@ fn authority(name: &str) -> CertifiedIssuer<'static, KeyPair> {
     let mut params = CertificateParams::default();
     params.distinguished_name.push(DnType::CommonName, name);
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
 }
 
@@ -17,8 +22,14 @@ fn leaf(authority: &CertifiedIssuer<'static, KeyPair>, uris: &[&str]) -> Certifi
     params.signed_by(&KeyPair::generate().unwrap(), authority).unwrap().der().clone()
 }
 
-fn verify(trust: &MeshTrust, certificate: &CertificateDer<'static>) -> Result<(), String> {
-    let verified = trust.verify_client_cert(certificate, &[], UnixTime::now());
+fn trust(pem: &str, trust_domains: &[&str]) -> Result<Arc<MeshTrust>, MeshTrustError> {
+    let trust_domains = trust_domains.iter().map(|&name| name.into()).collect();
+    MeshTrust::new(TrustBundle { roots: pem.into(), trust_domains, ..TrustBundle::default() }).map(Arc::new)
+}
+
+fn verify(trust: &Arc<MeshTrust>, certificate: &CertificateDer<'static>) -> Result<(), String> {
+    let asks = AsksForIdentity { trust: trust.clone(), required: false };
+    let verified = asks.verify_client_cert(certificate, &[], UnixTime::now());
     verified.map(drop).map_err(|error| match error {
         Error::InvalidCertificate(CertificateError::Other(other)) => other.0.to_string(),
         other => other.to_string(),
@@ -28,7 +39,7 @@ fn verify(trust: &MeshTrust, certificate: &CertificateDer<'static>) -> Result<()
 #[test]
 fn exactly_one_identity_of_our_trust_domain_is_accepted() {
     let ours = authority("ours");
-    let trust = MeshTrust::new(&ours.pem(), vec!["cluster.local".into(), "old.example".into()]).unwrap();
+    let trust = trust(&ours.pem(), &["cluster.local", "old.example"]).unwrap();
     for uris in [&["spiffe://cluster.local/ns/app/sa/web"], &["spiffe://old.example/ns/app/sa/web"]] {
         assert_eq!(verify(&trust, &leaf(&ours, uris)), Ok(()), "{uris:?}");
     }
@@ -46,7 +57,7 @@ fn exactly_one_identity_of_our_trust_domain_is_accepted() {
 
 #[test]
 fn a_certificate_of_another_authority_is_refused() {
-    let trust = MeshTrust::new(&authority("ours").pem(), vec!["cluster.local".into()]).unwrap();
+    let trust = trust(&authority("ours").pem(), &["cluster.local"]).unwrap();
     let foreign = leaf(&authority("theirs"), &["spiffe://cluster.local/ns/app/sa/web"]);
     assert!(verify(&trust, &foreign).is_err());
 }
@@ -54,10 +65,81 @@ fn a_certificate_of_another_authority_is_refused() {
 #[test]
 fn a_bundle_of_several_roots_trusts_each_and_one_without_any_is_refused() {
     let (a, b) = (authority("a"), authority("b"));
-    let trust = MeshTrust::new(&format!("{}{}", a.pem(), b.pem()), vec!["cluster.local".into()]).unwrap();
+    let trust = trust(&format!("{}{}", a.pem(), b.pem()), &["cluster.local"]).unwrap();
     for authority in [&a, &b] {
         assert_eq!(verify(&trust, &leaf(authority, &["spiffe://cluster.local/ns/app/sa/web"])), Ok(()));
     }
-    let none = MeshTrust::new("nothing here", Vec::new()).err();
+    let none = self::trust("nothing here", &[]).err();
     assert_eq!(none, Some(MeshTrustError::NoCertificate));
+}
+
+/// A list by `authority` of the certificate with this serial number.
+fn list(authority: &CertifiedIssuer<'static, KeyPair>, serial: u64) -> String {
+    let now = OffsetDateTime::now_utc();
+    let revoked = RevokedCertParams {
+        serial_number: SerialNumber::from(serial),
+        revocation_time: now,
+        reason_code: None,
+        invalidity_date: None,
+    };
+    let params = CertificateRevocationListParams {
+        this_update: now - Duration::days(2),
+        // It has ended, which is no reason to forget it.
+        next_update: now - Duration::days(1),
+        crl_number: SerialNumber::from(1),
+        issuing_distribution_point: None,
+        revoked_certs: vec![revoked],
+        key_identifier_method: KeyIdMethod::Sha256,
+    };
+    params.signed_by(authority).unwrap().pem().unwrap()
+}
+
+fn leaf_with_serial(authority: &CertifiedIssuer<'static, KeyPair>, serial: u64) -> CertificateDer<'static> {
+    let mut params = CertificateParams::default();
+    let uri = "spiffe://cluster.local/ns/app/sa/web".try_into().unwrap();
+    params.subject_alt_names.push(SanType::URI(uri));
+    params.serial_number = Some(SerialNumber::from(serial));
+    params.signed_by(&KeyPair::generate().unwrap(), authority).unwrap().der().clone()
+}
+
+fn with_lists(roots: &str, revocations: &str) -> Result<Arc<MeshTrust>, MeshTrustError> {
+    let trust_domains = vec!["cluster.local".into()];
+    let bundle = TrustBundle { roots: roots.into(), revocations: revocations.into(), trust_domains };
+    MeshTrust::new(bundle).map(Arc::new)
+}
+
+#[test]
+fn a_listed_certificate_is_refused_and_found_among_those_that_are_connected() {
+    let ours = authority("ours");
+    let (good, bad) = (leaf_with_serial(&ours, 7), leaf_with_serial(&ours, 8));
+    let before = with_lists(&ours.pem(), "").unwrap();
+    let client = |certificate: &CertificateDer<'static>| {
+        MeshClient::new(before.identity(certificate).unwrap(), std::slice::from_ref(certificate))
+    };
+    let (good_client, bad_client) = (client(&good), client(&bad));
+    assert_eq!(verify(&before, &bad), Ok(()));
+    assert!(!bad_client.is_revoked(&before));
+    // Where the list stands makes no difference.
+    let listed = list(&ours, 8);
+    for after in [
+        with_lists(&ours.pem(), &listed).unwrap(),
+        with_lists(&format!("{}{listed}", ours.pem()), "").unwrap(),
+    ] {
+        assert!(verify(&after, &bad).unwrap_err().contains("Revoked"));
+        assert_eq!(verify(&after, &good), Ok(()));
+        assert!(bad_client.is_revoked(&after) && bad_client.is_revoked(&after));
+        assert!(!good_client.is_revoked(&after));
+        assert!(!bad_client.is_revoked(&before), "each trust is asked for itself");
+    }
+}
+
+#[test]
+fn a_list_that_would_fail_every_handshake_is_refused_at_once() {
+    let (ours, twin) = (authority("ours"), authority("ours"));
+    let refused = |revocations: &str| with_lists(&ours.pem(), revocations).err().unwrap().to_string();
+    assert!(refused(&list(&twin, 8)).contains("did not sign it"));
+    let garbage = "-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n";
+    assert!(refused(garbage).contains("revocation list"));
+    // A list of an authority that is no root is used where the authority turns up.
+    assert!(with_lists(&ours.pem(), &list(&authority("below"), 8)).is_ok());
 }

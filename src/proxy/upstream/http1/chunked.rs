@@ -3,6 +3,8 @@
 //! Data comes out as slices of the buffer. Whatever is not exactly as the grammar has it ends the connection: a
 //! peer that reads a chunk size differently than we do is how responses are smuggled.
 
+use std::borrow::Cow;
+
 use bytes::{Buf, Bytes, BytesMut};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
@@ -190,6 +192,20 @@ pub fn may_trail(name: &HeaderName) -> bool {
     ];
     const FORBIDDEN_CUSTOM: [&str; 5] =
         ["keep-alive", "proxy-connection", "forwarded", "x-real-ip", "x-request-id"];
-    let text = name.as_str();
-    !FORBIDDEN.contains(name) && !FORBIDDEN_CUSTOM.contains(&text) && !text.starts_with("x-forwarded-")
+    // Some take an underscore for a dash.
+    let text = match name.as_str() {
+        text if text.contains('_') => Cow::Owned(text.replace('_', "-")),
+        text => Cow::Borrowed(text),
+    };
+    !FORBIDDEN.iter().any(|forbidden| *forbidden == *text)
+        && !FORBIDDEN_CUSTOM.contains(&&*text)
+        && !text.starts_with("x-forwarded-")
+}
+
+/// Takes what may not come after the body out of trailers.
+pub fn strip_trailers(trailers: &mut HeaderMap) {
+    let forbidden: Vec<HeaderName> = trailers.keys().filter(|name| !may_trail(name)).cloned().collect();
+    for name in forbidden {
+        trailers.remove(name);
+    }
 }

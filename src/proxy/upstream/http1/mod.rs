@@ -5,7 +5,7 @@
 //! its last response ended where we know it ended and nothing came after it.
 
 mod body;
-mod chunked;
+pub(super) mod chunked;
 mod exchange;
 mod output;
 mod request;
@@ -16,6 +16,7 @@ mod upload;
 
 use std::future::poll_fn;
 use std::io;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -67,6 +68,11 @@ pub struct Timing {
 impl Connection {
     pub fn new(stream: Stream) -> Self {
         Self { stream, input: BytesMut::new(), read_size: FIRST_READ, output: Output::default() }
+    }
+
+    /// The address that it leads to.
+    pub fn peer(&self) -> Option<IpAddr> {
+        self.stream.peer()
     }
 
     /// Whether nothing has happened on an idle connection.

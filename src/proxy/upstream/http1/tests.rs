@@ -1,8 +1,8 @@
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, Method, Request};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request};
 use proptest::prelude::*;
 
-use super::chunked::{ChunkDecoder, Decoded};
+use super::chunked::{ChunkDecoder, Decoded, strip_trailers};
 use super::response::{HeadReader, ResponseHead};
 use super::{Framing as ResponseFraming, request};
 use crate::proxy::body::Body;
@@ -158,4 +158,18 @@ proptest! {
         let bytes = [&bytes[..], b"\n\r\n"].concat();
         prop_assert_eq!(read_head([&bytes[..]]), read_head(split(&bytes, &cuts)));
     }
+}
+
+#[test]
+fn trailers_that_would_be_believed_in_a_header_are_taken_out() {
+    let mut trailers = HeaderMap::new();
+    for name in
+        ["x-sum", "x-forwarded-client-cert", "x_forwarded_client_cert", "x_real_ip", "host", "grpc-status"]
+    {
+        trailers.append(name, HeaderValue::from_static("1"));
+    }
+    strip_trailers(&mut trailers);
+    let mut left: Vec<_> = trailers.keys().map(HeaderName::as_str).collect();
+    left.sort_unstable();
+    assert_eq!(left, ["grpc-status", "x-sum"]);
 }

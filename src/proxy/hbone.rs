@@ -1,0 +1,320 @@
+//! The HBONE port: tunnels as the node proxies of an ambient mesh open them, HTTP/2 CONNECT over TLS.
+//!
+//! `:authority` is the address and port of a workload. Who the client is was verified in the handshake and holds for
+//! every tunnel of the connection. Before anything is connected to, the target must be a workload of ours (400) and
+//! its policies must admit the client on the port of the application (401); a workload that cannot be reached is 503;
+//! the answer 200 says that bytes flow. A tunnel is registered with [`guards`](super::guards) from its first check to
+//! its last byte, so a change of policy ends it where it denies it.
+
+mod target;
+mod tunnel;
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use h2::server::{Connection, SendResponse};
+use h2::{RecvStream, SendStream};
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use tokio::net::TcpStream;
+use tokio::task::spawn_local;
+
+use super::cork::Cork;
+use super::guards::{Denial, Guard, Peer};
+use super::http2::{LOCAL_RESETS, Limits, PENDING_RESETS, SEND_BUFFER};
+use super::record::Record;
+use super::worker::Worker;
+use crate::net::stream::Stream;
+use crate::tls::mesh::MeshClient;
+use target::{Listening, Target, TargetError};
+use tunnel::{Cut, Tunnel};
+
+/// Flow control of what clients send: a tunnel may have this much in flight, a connection sixteen times as much, so
+/// that one workload that takes nothing cannot hold up the others.
+const STREAM_WINDOW: u32 = 256 * 1024;
+const CONNECTION_WINDOW: u32 = 16 * STREAM_WINDOW;
+/// What a connection may have waiting in DATA frames of less than 256 bytes, which the h2 crate counts as 256: a
+/// tunnel full of keystrokes is no attack.
+const SMALL_FRAMES: usize = 16 * 1024 * 1024;
+
+/// One connection of a client.
+pub struct Hbone {
+    worker: Rc<Worker>,
+    peer: SocketAddr,
+    /// Where it was accepted.
+    local: SocketAddr,
+    /// `None` where the client showed no certificate: its tunnels have no identity.
+    client: Option<Rc<MeshClient>>,
+    open: Cell<usize>,
+}
+
+/// A tunnel that is not opened.
+struct Refusal {
+    status: StatusCode,
+    /// For the log.
+    reason: &'static str,
+    message: String,
+}
+
+impl Refusal {
+    fn denied(denial: &Denial) -> Self {
+        let message = denial.reason.to_client().to_owned();
+        Self { status: StatusCode::UNAUTHORIZED, reason: "policy_denied", message }
+    }
+
+    fn bad_target(error: &TargetError) -> Self {
+        Self { status: StatusCode::BAD_REQUEST, reason: error.name(), message: error.to_string() }
+    }
+
+    fn unavailable(message: impl Into<String>) -> Self {
+        let (status, reason) = (StatusCode::SERVICE_UNAVAILABLE, "upstream_unavailable");
+        Self { status, reason, message: message.into() }
+    }
+}
+
+impl Hbone {
+    pub fn new(
+        worker: Rc<Worker>,
+        peer: SocketAddr,
+        local: SocketAddr,
+        client: Option<Rc<MeshClient>>,
+    ) -> Self {
+        let canonical = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
+        Self { worker, peer: canonical(peer), local: canonical(local), client, open: Cell::new(0) }
+    }
+
+    /// Serves the connection until it ends. When the worker goes away the client is told so, and its tunnels go on
+    /// for as long as connections may.
+    pub async fn serve(self: Rc<Self>, stream: Stream, limits: Limits) {
+        let settings = self.worker.derived().settings.clone();
+        let deadlines = &self.worker.deadlines;
+        let cork = Cork::new(stream, deadlines);
+        let handshake = deadlines.timeout(settings.client_header_timeout, handshake(&cork, limits));
+        let Ok(Some(mut connection)) = handshake.await else { return };
+        let mut drain = self.worker.drain.watch();
+        // A client that never asks anything gets no more time than one that sends its preface slowly.
+        let mut idle = deadlines.deadline(settings.client_header_timeout);
+        let mut ending = false;
+        poll_fn(|cx| {
+            if self.open.get() > 0 {
+                idle.reset(settings.keep_alive);
+            }
+            let unused = idle.poll_passed(cx).is_ready();
+            if !ending && (unused || drain.poll_started(cx).is_ready()) {
+                ending = true;
+                idle.reset(settings.keep_alive.max(Duration::from_secs(1)));
+                connection.graceful_shutdown();
+            }
+            let done = self.poll_connection(&mut connection, cx);
+            match cork.poll_drain(cx) {
+                Poll::Ready(Err(_)) => return Poll::Ready(()),
+                drained if done => return drained.map(|_| ()),
+                _ => {}
+            }
+            // Told to go and with nothing under way, a client that stays silent is left.
+            let silent = ending && self.open.get() == 0 && !drain.started();
+            if silent && idle.poll_passed(cx).is_ready() { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+
+    /// Takes requests for tunnels and moves those that are open on; `true` where the connection is over.
+    fn poll_connection(
+        self: &Rc<Self>,
+        connection: &mut Connection<Cork, Bytes>,
+        cx: &mut Context<'_>,
+    ) -> bool {
+        loop {
+            match connection.poll_accept(cx) {
+                Poll::Ready(Some(Ok((request, respond)))) => {
+                    let open = OpenTunnel::enter(self.clone());
+                    spawn_local(async move { open.0.tunnel(request, respond).await });
+                }
+                Poll::Ready(Some(Err(_)) | None) => return true,
+                Poll::Pending => return false,
+            }
+        }
+    }
+
+    /// One request, and the tunnel that comes of it.
+    async fn tunnel(&self, request: Request<RecvStream>, mut respond: SendResponse<Bytes>) {
+        let mut record = Record::new(&self.worker, &request, self.peer.ip(), true);
+        record.tunnel = true;
+        if let Some(authority) = request.uri().authority() {
+            record.set_host(authority.as_str());
+        }
+        let guard = self.worker.guards.register(Peer { source: self.peer.ip(), client: self.client.clone() });
+        let opened = self.open(&request, &guard, &mut respond).await;
+        record.set_admission(&guard);
+        let stats = &self.worker.stats.tunnels;
+        let backend = match opened {
+            Ok(Some(backend)) => backend,
+            // The client gave it up.
+            Ok(None) => return,
+            Err(refusal) => {
+                match refusal.status {
+                    StatusCode::UNAUTHORIZED => stats.denied.add_one(),
+                    StatusCode::SERVICE_UNAVAILABLE => stats.unavailable.add_one(),
+                    _ => stats.refused.add_one(),
+                }
+                record.status = refusal.status;
+                record.set_reason(refusal.reason);
+                record.sent = refuse(&mut respond, refusal);
+                return;
+            }
+        };
+        let Ok(send) = respond.send_response(Response::new(()), false) else { return };
+        record.status = StatusCode::OK;
+        stats.opened.add_one();
+        stats.open.enter();
+        self.relay(request.into_body(), send, backend, &guard, &mut record).await;
+        stats.open.leave();
+    }
+
+    /// Connects to the workload, if the client may. `None` where the client is gone.
+    async fn open(
+        &self,
+        request: &Request<RecvStream>,
+        guard: &Guard,
+        respond: &mut SendResponse<Bytes>,
+    ) -> Result<Option<TcpStream>, Refusal> {
+        if request.method() != Method::CONNECT {
+            return Err(Refusal::bad_target(&TargetError::Method));
+        }
+        let settings = self.worker.derived().settings.clone();
+        let authority = request.uri().authority().map_or("", |authority| authority.as_str());
+        let admitted = self.worker.with_snapshot(|snapshot| {
+            let listening = Listening { at: self.local, settings: &settings };
+            let Target { address, namespace } = Target::find(authority, &snapshot.workloads, listening)
+                .map_err(|error| Refusal::bad_target(&error))?;
+            match guard.admit(snapshot, address, &namespace) {
+                Ok(_) => Ok(address),
+                Err(denial) => {
+                    let why = denial.describe();
+                    tracing::info!(client = %self.peer, %address, "tunnel denied: {why}");
+                    Err(Refusal::denied(&denial))
+                }
+            }
+        })?;
+        let connecting = self.worker.deadlines.timeout(settings.proxy_connect_timeout, connect(admitted));
+        let mut connecting = pin!(connecting);
+        poll_fn(|cx| {
+            if guard.poll_denied(cx).is_ready() {
+                let (status, reason) = (StatusCode::UNAUTHORIZED, "policy_changed");
+                let message = "a policy of the workload denies this client now".to_owned();
+                return Poll::Ready(Err(Refusal { status, reason, message }));
+            }
+            if respond.poll_reset(cx).is_ready() {
+                return Poll::Ready(Ok(None));
+            }
+            connecting.as_mut().poll(cx).map(|connected| match connected {
+                Ok(Ok(backend)) => Ok(Some(backend)),
+                Ok(Err(error)) => {
+                    Err(Refusal::unavailable(format!("the workload cannot be reached: {}", error.kind())))
+                }
+                Err(_) => Err(Refusal::unavailable("the workload does not answer in time")),
+            })
+        })
+        .await
+    }
+
+    async fn relay(
+        &self,
+        receive: RecvStream,
+        send: SendStream<Bytes>,
+        backend: TcpStream,
+        guard: &Guard,
+        record: &mut Record,
+    ) {
+        let idle = self.worker.derived().settings.hbone_idle_timeout;
+        let began = Instant::now();
+        let mut tunnel = Tunnel::new(receive, send, backend);
+        let mut silence = self.worker.deadlines.deadline(idle);
+        let ended = poll_fn(|cx| {
+            if guard.poll_denied(cx).is_ready() {
+                return Poll::Ready(Err(Cut::Policy));
+            }
+            let moved = tunnel.poll(cx)?;
+            if tunnel.take_moved() {
+                silence.reset(idle);
+            }
+            match moved {
+                Poll::Ready(()) => Poll::Ready(Ok(())),
+                Poll::Pending => silence.poll_passed(cx).map(|()| Err(Cut::Silence)),
+            }
+        })
+        .await;
+        record.upstream = Some(began.elapsed());
+        (record.received, record.sent) = (tunnel.received(), tunnel.sent());
+        if let Err(cut) = ended {
+            record.set_reason(cut.name());
+            tunnel.cut(cut);
+        }
+    }
+}
+
+/// Counts a tunnel, or the request for one, as open.
+struct OpenTunnel(Rc<Hbone>);
+
+impl OpenTunnel {
+    fn enter(connection: Rc<Hbone>) -> Self {
+        connection.open.set(connection.open.get() + 1);
+        Self(connection)
+    }
+}
+
+impl Drop for OpenTunnel {
+    fn drop(&mut self) {
+        self.0.open.set(self.0.open.get().saturating_sub(1));
+    }
+}
+
+/// The HTTP/2 preface and settings.
+async fn handshake(cork: &Cork, limits: Limits) -> Option<Connection<Cork, Bytes>> {
+    let handshake = h2::server::Builder::new()
+        .max_concurrent_streams(limits.streams)
+        .initial_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_header_list_size(limits.header_bytes)
+        .max_send_buffer_size(SEND_BUFFER)
+        .max_pending_accept_reset_streams(PENDING_RESETS)
+        .max_local_error_reset_streams(Some(LOCAL_RESETS))
+        .data_frame_budget(SMALL_FRAMES)
+        .handshake(cork.clone());
+    let mut handshake = pin!(handshake);
+    poll_fn(|cx| {
+        let done = handshake.as_mut().poll(cx);
+        match cork.poll_drain(cx) {
+            Poll::Ready(Err(_)) => Poll::Ready(None),
+            _ => done.map(Result::ok),
+        }
+    })
+    .await
+}
+
+async fn connect(address: SocketAddr) -> std::io::Result<TcpStream> {
+    let backend = TcpStream::connect(address).await?;
+    // A small frame must not wait for the acknowledgement of the one before it.
+    backend.set_nodelay(true)?;
+    Ok(backend)
+}
+
+/// Answers; gives the length of the body.
+fn refuse(respond: &mut SendResponse<Bytes>, Refusal { status, message, .. }: Refusal) -> u64 {
+    let mut response = Response::new(());
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    let text = Bytes::from(message + "\n");
+    let length = text.len() as u64;
+    // A client that is gone needs no answer.
+    if let Ok(mut body) = respond.send_response(response, false) {
+        let _ = body.send_data(text, true);
+    }
+    length
+}
