@@ -19,6 +19,7 @@ pub mod distribution;
 #[cfg(test)]
 mod fixtures;
 pub mod identity;
+pub mod instance;
 pub mod key;
 pub mod metrics;
 pub mod pem;

@@ -21,6 +21,7 @@ use tokio::task::JoinSet;
 use super::Batch;
 use crate::store::objects::{Kind, ObjectName};
 pub use api::{Api, ApiError, connect};
+pub use backoff::Backoff;
 use hub::Hub;
 use watch::{Target, Watch};
 

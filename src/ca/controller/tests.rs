@@ -23,8 +23,11 @@ impl Store for Shared {
     async fn write_secret(&self, secret: &Secret) -> Result<(), StoreError> {
         self.0.write_secret(secret).await
     }
-    async fn delete_secret(&self, name: &ObjectName) -> Result<(), StoreError> {
-        self.0.delete_secret(name).await
+    async fn changed(&self, since: &Revision) {
+        self.0.changed(since).await
+    }
+    async fn delete_secret(&self, secret: &Secret) -> Result<(), StoreError> {
+        self.0.delete_secret(secret).await
     }
     async fn config_maps(&self, name: &str) -> Result<Vec<ConfigMap>, StoreError> {
         self.0.config_maps(name).await

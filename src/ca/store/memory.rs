@@ -75,6 +75,10 @@ impl Store for Memory {
         Ok(Revision(contents.next_version.to_string()))
     }
 
+    async fn changed(&self, _: &Revision) {
+        std::future::pending().await
+    }
+
     async fn secret(&self, name: &ObjectName) -> Result<Option<Secret>, StoreError> {
         Ok(self.readable()?.secrets.get(name).cloned())
     }
@@ -91,13 +95,18 @@ impl Store for Memory {
         Ok(())
     }
 
-    async fn delete_secret(&self, name: &ObjectName) -> Result<(), StoreError> {
+    async fn delete_secret(&self, secret: &Secret) -> Result<(), StoreError> {
         let mut contents = self.contents();
         if let Some(error) = contents.fail_writes.clone() {
             return Err(error);
         }
-        contents.secrets.remove(name);
-        Ok(())
+        match contents.secrets.get(&secret.name) {
+            Some(other) if other.version != secret.version => Err(StoreError::Conflict(secret.name.clone())),
+            _ => {
+                contents.secrets.remove(&secret.name);
+                Ok(())
+            }
+        }
     }
 
     async fn config_maps(&self, name: &str) -> Result<Vec<ConfigMap>, StoreError> {

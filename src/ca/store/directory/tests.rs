@@ -34,8 +34,11 @@ async fn what_is_written_is_read_and_a_version_is_needed_to_replace() {
     assert_eq!(store.write_secret(&written).await.unwrap_err(), StoreError::Conflict(written.name.clone()));
     assert_eq!(store.secrets("istio.io/key-and-cert").await.unwrap()[0].bytes("key.pem"), b"two");
     assert!(store.secrets("other").await.unwrap().is_empty());
-    store.delete_secret(&written.name).await.unwrap();
-    store.delete_secret(&written.name).await.unwrap();
+    let stale = store.delete_secret(&read).await.unwrap_err();
+    assert_eq!(stale, StoreError::Conflict(written.name.clone()), "somebody wrote in between");
+    let read = store.secret(&written.name).await.unwrap().unwrap();
+    store.delete_secret(&read).await.unwrap();
+    store.delete_secret(&read).await.unwrap();
     assert_eq!(store.secret(&written.name).await.unwrap(), None);
 }
 
@@ -136,6 +139,6 @@ async fn the_revision_changes_with_every_change_and_with_nothing_else() {
     expect_change().await;
     fs::write(folder.path().join("manifests/a.yaml"), "kind: Namespace\nmetadata: {name: a}\n").unwrap();
     expect_change().await;
-    store.delete_secret(&read.name).await.unwrap();
+    store.delete_secret(&read).await.unwrap();
     expect_change().await;
 }
