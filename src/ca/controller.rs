@@ -4,6 +4,7 @@
 //! ([`Controller::changed`]). Its parts fail on their own: an error is logged and tried again in the next turn, and the
 //! authority in use stays. Of several replicas one writes: the one that leads. All follow the root.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +16,7 @@ use tokio::sync::watch;
 use super::accounts::{self, AccountOptions, Reconciled};
 use super::authority::Authority;
 use super::distribution::{self, Distributed, MapNames};
+use super::hosts::{self, HostOptions};
 use super::metrics::Metrics;
 use super::plugged::{Plugged, PluggedError};
 use super::roots::{self, Checked, RootError, RootOptions, SelfSigned};
@@ -45,6 +47,8 @@ pub struct Options {
     pub root: RootOptions,
     /// Secrets for accounts; `None` leaves them alone.
     pub accounts: Option<AccountOptions>,
+    /// Secrets for hosts of Ingresses; `None` leaves them alone.
+    pub hosts: Option<HostOptions>,
     pub maps: MapNames,
 }
 
@@ -61,6 +65,8 @@ pub struct Controller<S> {
     seen: Option<Revision>,
     settled: Option<Settled>,
     warned: Option<OffsetDateTime>,
+    /// What was wrong with Secrets in the last turn: said when it begins, and not in every turn.
+    said: BTreeSet<String>,
 }
 
 /// The state in which the last turn found nothing left to do.
@@ -124,6 +130,7 @@ impl<S: Store> Controller<S> {
             seen: None,
             settled: None,
             warned: None,
+            said: BTreeSet::new(),
         })
     }
 
@@ -217,15 +224,19 @@ impl<S: Store> Controller<S> {
             return Ok(());
         }
         let maps_are_settled = self.distribute(&authority).await?;
-        let accounts = self.reconcile(&authority, now).await?;
-        if maps_are_settled && accounts.changed_nothing() {
+        let mut faults = BTreeSet::new();
+        let accounts = self.reconcile(&authority, now, &mut faults).await?;
+        let hosts = self.reconcile_hosts(&authority, now, &mut faults).await?;
+        faults.difference(&self.said).for_each(|fault| tracing::warn!("{fault}"));
+        self.said = faults;
+        if maps_are_settled && accounts.changed_nothing() && hosts.changed_nothing() {
             let root = match &self.source {
                 Source::SelfSigned(_) => {
                     Some(roots::due_at(authority.signer(), self.options.root.grace_percent))
                 }
                 Source::Plugged(_) => None,
             };
-            let until = [root, accounts.next].into_iter().flatten().min();
+            let until = [root, accounts.next, hosts.next].into_iter().flatten().min();
             self.settled = Some(Settled { revision, authority, leads, until });
         }
         Ok(())
@@ -275,11 +286,30 @@ impl<S: Store> Controller<S> {
         Ok(done == Distributed::default())
     }
 
-    async fn reconcile(&self, authority: &Authority, now: OffsetDateTime) -> Result<Reconciled, StoreError> {
+    async fn reconcile(
+        &self,
+        authority: &Authority,
+        now: OffsetDateTime,
+        faults: &mut BTreeSet<String>,
+    ) -> Result<Reconciled, StoreError> {
         let Some(options) = &self.options.accounts else { return Ok(Reconciled::default()) };
         let done = accounts::reconcile_all(&self.store, authority, options, now).await?;
         self.metrics.count_accounts(&done);
-        log(&done);
+        log("ServiceAccounts", &done, faults);
+        Ok(done)
+    }
+
+    async fn reconcile_hosts(
+        &self,
+        authority: &Authority,
+        now: OffsetDateTime,
+        faults: &mut BTreeSet<String>,
+    ) -> Result<Reconciled, StoreError> {
+        let Some(options) = &self.options.hosts else { return Ok(Reconciled::default()) };
+        let (done, refused) = hosts::reconcile(&self.store, authority, options, now).await?;
+        self.metrics.count_hosts(&done);
+        log("hosts", &done, faults);
+        faults.extend(refused.into_iter().map(|(ingress, error)| format!("Ingress {ingress}: {error}")));
         Ok(done)
     }
 }
@@ -325,14 +355,12 @@ async fn follow_self_signed<S: Store>(
     Ok(Some(Arc::clone(&current.authority)))
 }
 
-fn log(done: &Reconciled) {
+fn log(of: &'static str, done: &Reconciled, faults: &mut BTreeSet<String>) {
     let Reconciled { created, refreshed, roots_updated, deleted, failed, .. } = done;
     if created + refreshed + roots_updated + deleted > 0 {
-        tracing::info!(created, refreshed, roots_updated, deleted, "Secrets of accounts written");
+        tracing::info!(of, created, refreshed, roots_updated, deleted, "Secrets written");
     }
-    for (account, error) in failed {
-        tracing::warn!(%account, %error, "the Secret of an account could not be written");
-    }
+    faults.extend(failed.iter().map(|(name, error)| format!("no Secret of {of} for {name}: {error}")));
 }
 
 #[cfg(test)]

@@ -27,13 +27,17 @@ use super::authority::{Authority, TtlPolicy};
 use super::bundle::RootBundle;
 use super::controller::{Controller, Options, StartError};
 use super::metrics::Metrics;
+use super::own_certificate::OwnCertificate;
 use super::server::{Endpoint, EndpointError};
 use super::service::{CertificateService, Limits};
 use super::store::any::AnyStore;
 use super::store::kubernetes::{Kubernetes, Needs};
 use super::store::{Revision, Store};
 use crate::status::lease::Election;
+use crate::store::objects::ObjectName;
 use crate::tls::ca_server;
+use crate::tls::own_identity::OwnIdentity;
+use crate::tls::spiffe::{SpiffeError, SpiffeId};
 
 /// The Lease that says which replica writes.
 const LEASE: &str = "portcullis-ca-leader";
@@ -60,6 +64,8 @@ pub struct Setup {
     pub trusted: BTreeSet<(String, String)>,
     /// What callers call the cluster that the CA is in.
     pub cluster: String,
+    /// The account whose identity the process itself takes, and where it is kept up to date.
+    pub own: Option<(ObjectName, OwnIdentity)>,
     /// How often everything is looked at although the store tells of no change.
     pub resync: Duration,
 }
@@ -73,6 +79,8 @@ pub enum InstanceError {
     Keys(#[from] KeysError),
     #[error("certificate of the CSR service: {0}")]
     Endpoint(#[from] EndpointError),
+    #[error("the identity of the gateway: {0}")]
+    Identity(#[from] SpiffeError),
     #[error("the CSR service cannot run: {0}")]
     Service(#[from] std::io::Error),
 }
@@ -84,6 +92,7 @@ pub struct Instance {
     controller: Controller<AnyStore>,
     service: Arc<CertificateService>,
     endpoint: Endpoint,
+    own: Option<OwnCertificate>,
     issuers: Issuers,
 }
 
@@ -93,6 +102,7 @@ impl Instance {
         let store = store.follow(&Needs {
             storage_namespace: setup.controller.root.storage_namespace.clone(),
             accounts: setup.controller.accounts.is_some(),
+            hosts: setup.controller.hosts.is_some(),
             pods: !setup.trusted.is_empty(),
         });
         let issuers =
@@ -101,12 +111,18 @@ impl Instance {
         let controller = Controller::start(store.clone(), options, directory, metrics.clone(), now).await?;
         let authority = controller.authority();
         let endpoint = Endpoint::new(&setup.hosts, authority.load_full(), now())?;
+        let own = setup.own.as_ref().map(|(account, identity)| {
+            let trust_domain = &setup.controller.root.trust_domain;
+            let id = SpiffeId::new(trust_domain, &account.namespace, &account.name)?;
+            Ok::<_, SpiffeError>(OwnCertificate::new(id, setup.ttl.default, identity.clone()))
+        });
+        let own = own.transpose()?;
         let authenticators = Tokens::new(&store, &setup, &issuers).authenticators(issuers.current());
         let service =
             CertificateService::new(authority, authenticators, setup.ttl, Limits::default(), metrics, now);
         let trusted = setup.trusted.clone();
         service.set_impersonation(Impersonation { trusted, clusters: BTreeMap::new() });
-        Ok(Self { store, setup, controller, service: Arc::new(service), endpoint, issuers })
+        Ok(Self { store, setup, controller, service: Arc::new(service), endpoint, own, issuers })
     }
 
     /// What signs, swapped when it changes.
@@ -121,7 +137,7 @@ impl Instance {
         listeners: Vec<TcpListener>,
         mut stop: watch::Receiver<bool>,
     ) -> Result<(), InstanceError> {
-        let Self { store, setup, mut controller, service, mut endpoint, issuers } = self;
+        let Self { store, setup, mut controller, service, mut endpoint, mut own, issuers } = self;
         let server = serve(listeners, endpoint.config(), Arc::clone(&service), stop.clone())?;
         let mut tasks = JoinSet::new();
         let (election, elected) = match &store {
@@ -161,6 +177,11 @@ impl Instance {
                 Ok(false) => {}
                 Ok(true) => tracing::info!("the CSR service has a new certificate"),
                 Err(error) => tracing::error!(%error, "the CSR service keeps its present certificate"),
+            }
+            match own.as_mut().map(|own| own.refresh(&authority.load_full(), now())) {
+                None | Some(Ok(false)) => {}
+                Some(Ok(true)) => tracing::info!("the gateway has a new certificate of its own"),
+                Some(Err(error)) => tracing::error!(%error, "the gateway keeps its present certificate"),
             }
         }
         if let Some(election) = election {

@@ -151,6 +151,15 @@ pub struct Namespace {
     pub terminating: bool,
 }
 
+/// A `tls` entry of an Ingress that asks for a certificate by annotation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateRequest {
+    pub ingress: ObjectName,
+    pub secret: ObjectName,
+    /// As they are written, those of the rules where the entry names none.
+    pub hosts: Vec<String>,
+}
+
 /// Where the CA keeps its objects.
 pub trait Store: Send + Sync {
     /// What all objects amount to. Far cheaper than reading them: it is asked for at every turn.
@@ -178,6 +187,14 @@ pub trait Store: Send + Sync {
     fn write_config_map(&self, map: &ConfigMap) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     fn accounts(&self) -> impl Future<Output = Result<Vec<Account>, StoreError>> + Send;
+
+    /// What Ingresses ask for, but for Secrets that are known to come from somebody else.
+    fn certificate_requests(
+        &self,
+    ) -> impl Future<Output = Result<Vec<CertificateRequest>, StoreError>> + Send;
+
+    /// The Secrets that [`hosts`](super::hosts) has made.
+    fn issued_secrets(&self) -> impl Future<Output = Result<Vec<Secret>, StoreError>> + Send;
 
     fn namespaces(&self) -> impl Future<Output = Result<Vec<Namespace>, StoreError>> + Send;
 }

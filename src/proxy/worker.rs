@@ -49,6 +49,8 @@ pub struct WorkerParts {
     pub stats: Arc<WorkerStats>,
     pub access_log: AccessLog,
     pub upstream_tls: ClientTls,
+    /// For backends that are workloads of the mesh.
+    pub mesh_tls: ClientTls,
     /// Says when the worker should drain and end, and which of its sockets are closed then.
     pub stop: watch::Receiver<Option<Closing>>,
 }
@@ -92,7 +94,8 @@ pub fn run(parts: WorkerParts) -> io::Result<()> {
 }
 
 async fn serve(parts: WorkerParts) -> io::Result<()> {
-    let WorkerParts { http, https, mesh, shared, stats, access_log, upstream_tls, mut stop } = parts;
+    let WorkerParts { http, https, mesh, shared, stats, access_log, upstream_tls, mesh_tls, mut stop } =
+        parts;
     let deadlines = Deadlines::new();
     let snapshot = shared.load();
     let limits = pool_limits(&snapshot.settings);
@@ -101,7 +104,7 @@ async fn serve(parts: WorkerParts) -> io::Result<()> {
         derived: RefCell::new(Rc::new(Derived::new(&snapshot.settings))),
         access_log,
         handshakes: Handshakes::default(),
-        upstream: Upstream::new(limits, upstream_tls, deadlines.clone()),
+        upstream: Upstream::new(limits, upstream_tls, deadlines.clone()).with_mesh(mesh_tls),
         deadlines: deadlines.clone(),
         drain: Drain::default(),
         guards: Guards::default(),

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use super::Settings;
-use super::choices::ForwardClientCert;
+use super::choices::{ForwardClientCert, Source};
 
 /// A rule that is broken: the key it is about, and what it should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +41,9 @@ pub(super) fn broken_rules(settings: &Settings) -> Vec<Broken> {
         ("client-header-timeout", s.client_header_timeout),
         ("client-body-timeout", s.client_body_timeout),
         ("proxy-protocol-header-timeout", s.proxy_protocol_header_timeout),
+        ("ca-workload-cert-ttl", s.ca_workload_cert_ttl),
+        ("ca-max-workload-cert-ttl", s.ca_max_workload_cert_ttl),
+        ("ca-secret-cert-ttl", s.ca_secret_cert_ttl),
         ("proxy-connect-timeout", s.proxy_connect_timeout),
         ("proxy-read-timeout", s.proxy_read_timeout),
         ("proxy-send-timeout", s.proxy_send_timeout),
@@ -54,6 +57,8 @@ pub(super) fn broken_rules(settings: &Settings) -> Vec<Broken> {
         ("annotations-prefix", &s.annotations_prefix),
         ("mesh-root-namespace", &s.mesh_root_namespace),
         ("mesh-trust-domain", &s.mesh_trust_domain),
+        ("ca-storage-namespace", &s.ca_storage_namespace),
+        ("ca-trust-domain", &s.ca_trust_domain),
     ] {
         rule(key, !name.contains(char::is_whitespace), "must be one word");
     }
@@ -95,6 +100,16 @@ pub(super) fn broken_rules(settings: &Settings) -> Vec<Broken> {
         "ocsp-responder-overrides",
         !overrides().any(|url| url.contains('@')),
         "must not carry a user or password",
+    );
+    rule(
+        "state-dir",
+        !s.ca || s.source == Source::Kubernetes || s.state_dir.is_some(),
+        "must be set where ca is on and there is no cluster: the CA keeps its key there",
+    );
+    rule(
+        "ca-jwt-issuers",
+        s.ca_jwt_issuers.values().all(|keys| !keys.contains("://") || keys.starts_with("https://")),
+        "must be pairs of an issuer and a file or an https URL",
     );
     if let Some(namespace) = &s.watch_namespace {
         rule("watch-namespace", !namespace.contains([',', '/', ' ']), "must be one namespace");

@@ -88,7 +88,8 @@ impl MeshTrust {
     }
 }
 
-fn spiffe_id(certificate: &CertificateDer<'_>) -> Result<SpiffeId, IdentityError> {
+/// The one identity that a certificate names, of whatever trust domain.
+pub(super) fn spiffe_id(certificate: &CertificateDer<'_>) -> Result<SpiffeId, IdentityError> {
     let (_, certificate) = X509Certificate::from_der(certificate).map_err(|_| IdentityError::Malformed)?;
     let names = certificate.subject_alternative_name().map_err(|_| IdentityError::Malformed)?;
     let names = names.iter().flat_map(|names| &names.value.general_names);

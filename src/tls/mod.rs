@@ -8,6 +8,7 @@ mod client_element;
 pub mod keys;
 pub mod mesh;
 pub mod ocsp;
+pub mod own_identity;
 pub mod policy;
 pub mod spiffe;
 pub mod tickets;

@@ -9,6 +9,7 @@ mod certificates;
 mod control_plane;
 mod gateway;
 
+mod ca;
 mod classes;
 mod outage;
 mod rights;

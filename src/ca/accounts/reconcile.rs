@@ -20,9 +20,9 @@ use crate::tls::spiffe::{SpiffeError, SpiffeId};
 /// Writes under way at once. A store takes milliseconds for one, a fleet has thousands.
 const WRITES_AT_ONCE: usize = 64;
 
-/// Why the Secret of one account is not as it should be.
+/// Why a Secret is not as it should be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AccountError {
+pub enum SecretError {
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
@@ -33,7 +33,7 @@ pub enum AccountError {
     Identity(#[from] SpiffeError),
     #[error(transparent)]
     Names(#[from] NameError),
-    #[error("Secret {0} exists with another type and is not touched")]
+    #[error("Secret {0} is not one of ours and is not touched")]
     Foreign(ObjectName),
 }
 
@@ -47,7 +47,7 @@ pub struct Reconciled {
     /// Secrets that someone else wrote meanwhile, and those of namespaces that are going away.
     pub overtaken: usize,
     /// Failures by account; they are tried again in the next pass and keep no other account from its Secret.
-    pub failed: Vec<(ObjectName, AccountError)>,
+    pub failed: Vec<(ObjectName, SecretError)>,
     /// When the next Secret is due, if nothing changes before.
     pub next: Option<OffsetDateTime>,
 }
@@ -88,7 +88,7 @@ pub async fn reconcile<S: Store>(
     authority: &Authority,
     options: &AccountOptions,
     now: OffsetDateTime,
-) -> Result<Action, AccountError> {
+) -> Result<Action, SecretError> {
     let existing = store.secret(&secret_name(&account.name)).await?;
     let (name, existing) = (&account.name, existing.as_ref());
     let action = plan(name, Some(account), namespace, existing, authority, options, now);
@@ -97,8 +97,8 @@ pub async fn reconcile<S: Store>(
 }
 
 /// What became of a plan.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Outcome {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
     Done,
     /// What was there has changed since it was looked at: the next pass decides anew.
     Overtaken,
@@ -114,11 +114,11 @@ async fn carry_out<S: Store>(
     authority: &Authority,
     options: &AccountOptions,
     now: OffsetDateTime,
-) -> Result<Outcome, AccountError> {
+) -> Result<Outcome, SecretError> {
     let done = match (action, existing) {
         (Action::Keep { .. } | Action::Delete, None) | (Action::Keep { .. }, Some(_)) => Ok(()),
         (Action::Delete, Some(existing)) => store.delete_secret(existing).await,
-        (Action::Foreign, _) => return Err(AccountError::Foreign(secret_name(name))),
+        (Action::Foreign, _) => return Err(SecretError::Foreign(secret_name(name))),
         (Action::UpdateRoots, Some(existing)) => {
             let mut secret = existing.clone();
             secret.data.insert(ROOT_CERT.to_owned(), authority.roots().to_pem().into());
@@ -129,10 +129,19 @@ async fn carry_out<S: Store>(
             store.write_secret(&secret).await
         }
     };
+    outcome(store, done, |other| other.kind == SECRET_TYPE).await
+}
+
+/// What a write of a Secret came to; `is_ours` judges one that is in its place.
+pub(in crate::ca) async fn outcome<S: Store>(
+    store: &S,
+    done: Result<(), StoreError>,
+    is_ours: impl Fn(&Secret) -> bool,
+) -> Result<Outcome, SecretError> {
     match done {
         Ok(()) => Ok(Outcome::Done),
         Err(StoreError::AlreadyExists(name)) => match store.secret(&name).await? {
-            Some(other) if other.kind != SECRET_TYPE => Err(AccountError::Foreign(name)),
+            Some(other) if !is_ours(&other) => Err(SecretError::Foreign(name)),
             _ => Ok(Outcome::Overtaken),
         },
         Err(
@@ -149,7 +158,7 @@ fn issue(
     authority: &Authority,
     options: &AccountOptions,
     now: OffsetDateTime,
-) -> Result<Secret, AccountError> {
+) -> Result<Secret, SecretError> {
     let id = SpiffeId::new(&options.trust_domain, &name.namespace, &name.name)?;
     let names = WorkloadNames::new(id, options.dns_names.of(&name.namespace, &name.name).to_vec())?;
     let key = PrivateKey::generate(options.key)?;
@@ -171,7 +180,12 @@ impl Reconciled {
         written + self.overtaken + self.failed.len() == 0
     }
 
-    fn add(&mut self, name: ObjectName, action: Action, outcome: Result<Outcome, AccountError>) {
+    pub(in crate::ca) fn add(
+        &mut self,
+        name: ObjectName,
+        action: Action,
+        outcome: Result<Outcome, SecretError>,
+    ) {
         match (action, outcome) {
             (_, Err(error)) => self.failed.push((name, error)),
             (_, Ok(Outcome::Overtaken)) => self.overtaken += 1,

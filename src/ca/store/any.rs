@@ -2,7 +2,7 @@
 
 use super::directory::Directory;
 use super::kubernetes::{Kubernetes, Needs};
-use super::{Account, ConfigMap, Namespace, Revision, Secret, Store, StoreError};
+use super::{Account, CertificateRequest, ConfigMap, Namespace, Revision, Secret, Store, StoreError};
 use crate::store::objects::ObjectName;
 
 /// One of the stores there are.
@@ -66,6 +66,14 @@ impl Store for AnyStore {
 
     async fn accounts(&self) -> Result<Vec<Account>, StoreError> {
         ask!(self, accounts())
+    }
+
+    async fn certificate_requests(&self) -> Result<Vec<CertificateRequest>, StoreError> {
+        ask!(self, certificate_requests())
+    }
+
+    async fn issued_secrets(&self) -> Result<Vec<Secret>, StoreError> {
+        ask!(self, issued_secrets())
     }
 
     async fn namespaces(&self) -> Result<Vec<Namespace>, StoreError> {

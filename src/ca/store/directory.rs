@@ -23,8 +23,12 @@ use aws_lc_rs::digest::{Context, SHA256, digest};
 use zeroize::Zeroizing;
 
 use self::watches::Watches;
-use super::{Account, ConfigMap, Namespace, Revision, Secret, Store, StoreError, Version, documents};
+use super::{
+    Account, CertificateRequest, ConfigMap, Namespace, Revision, Secret, Store, StoreError, Version,
+    documents,
+};
 use crate::ca::certificate::hex;
+use crate::ca::hosts;
 use crate::store::objects::ObjectName;
 
 /// Largest file that is read, in bytes: what the API server takes for one object, and a little more.
@@ -47,17 +51,23 @@ impl Directory {
 
     /// Has the file system tell of changes from now on. Where it cannot, every revision is a look at all files.
     pub fn follow(mut self) -> Self {
+        let own = self.make_own_folders();
+        match Watches::new(&own, &self.manifests) {
+            Ok(watches) => self.watches = Some(Arc::new(watches)),
+            Err(error) => tracing::warn!(%error, "folders cannot be watched, they are read all the time"),
+        }
+        self
+    }
+
+    /// The folders that hold what the CA writes, for whoever follows them; made where they are missing.
+    pub fn make_own_folders(&self) -> [PathBuf; 2] {
         let own = [Kind::Secret, Kind::ConfigMap].map(|kind| self.state.join(kind.folder()));
         for folder in &own {
             if let Err(error) = create_folder(folder) {
                 tracing::warn!(folder = %folder.display(), %error, "the folder cannot be made");
             }
         }
-        match Watches::new(&own, &self.manifests) {
-            Ok(watches) => self.watches = Some(Arc::new(watches)),
-            Err(error) => tracing::warn!(%error, "folders cannot be watched, they are read all the time"),
-        }
-        self
+        own
     }
 
     fn path(&self, kind: Kind, name: &ObjectName) -> Result<PathBuf, StoreError> {
@@ -217,6 +227,19 @@ impl Store for Directory {
 
     async fn accounts(&self) -> Result<Vec<Account>, StoreError> {
         Ok(self.documents()?.accounts.into_iter().collect())
+    }
+
+    async fn certificate_requests(&self) -> Result<Vec<CertificateRequest>, StoreError> {
+        let documents = self.documents()?;
+        let mut requests = documents.requests;
+        requests.retain(|request| !documents.secrets.contains(&request.secret));
+        Ok(requests)
+    }
+
+    async fn issued_secrets(&self) -> Result<Vec<Secret>, StoreError> {
+        let mut all = self.read_all(Kind::Secret, parse_secret)?;
+        all.retain(hosts::is_ours);
+        Ok(all)
     }
 
     async fn namespaces(&self) -> Result<Vec<Namespace>, StoreError> {

@@ -10,7 +10,8 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 use zeroize::Zeroizing;
 
-use super::{Account, ConfigMap, Namespace, Secret, SecretBytes, Version};
+use super::{Account, CertificateRequest, ConfigMap, Namespace, Secret, SecretBytes, Version};
+use crate::annotations::issue_certificate;
 use crate::store::objects::ObjectName;
 
 /// A whole Secret, as it is created.
@@ -96,11 +97,36 @@ pub fn namespace(document: &Value) -> Result<Namespace, String> {
     })
 }
 
-/// The accounts and namespaces in a set of manifests; documents of other kinds are passed over.
+/// What an Ingress asks for; nothing without the annotation.
+pub fn certificate_requests(document: &Value) -> Vec<CertificateRequest> {
+    let annotations = texts(document.pointer("/metadata/annotations"));
+    let (true, Ok(ingress)) = (issue_certificate::is_asked_for(&annotations), name(document)) else {
+        return Vec::new();
+    };
+    let list = |pointer: &str| document.pointer(pointer).and_then(Value::as_array).into_iter().flatten();
+    let of_rules = || list("/spec/rules").filter_map(|rule| rule.get("host")?.as_str()).map(str::to_owned);
+    list("/spec/tls")
+        .filter_map(|entry| {
+            let secret = entry.get("secretName")?.as_str()?;
+            let hosts = entry.get("hosts").and_then(Value::as_array).into_iter().flatten();
+            let hosts: Vec<String> = hosts.filter_map(Value::as_str).map(str::to_owned).collect();
+            Some(CertificateRequest {
+                ingress: ingress.clone(),
+                secret: ObjectName::new(ingress.namespace.clone(), secret),
+                hosts: if hosts.is_empty() { of_rules().collect() } else { hosts },
+            })
+        })
+        .collect()
+}
+
+/// What concerns the CA in a set of manifests; documents of other kinds are passed over.
 #[derive(Default)]
 pub struct Documents {
     pub accounts: BTreeSet<Account>,
     pub namespaces: Vec<Namespace>,
+    pub requests: Vec<CertificateRequest>,
+    /// Names of the Secrets that are given, and so not ours to make.
+    pub secrets: BTreeSet<ObjectName>,
 }
 
 impl Documents {
@@ -137,6 +163,8 @@ impl Documents {
         match object.get("kind").and_then(Value::as_str) {
             Some("ServiceAccount") => self.accounts.extend(account(object)),
             Some("Namespace") => self.namespaces.extend(namespace(object)),
+            Some("Ingress") => self.requests.extend(certificate_requests(object)),
+            Some("Secret") => self.secrets.extend(name(object)),
             _ => {}
         }
     }

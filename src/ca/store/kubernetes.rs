@@ -17,9 +17,12 @@ use tokio::task::JoinSet;
 use zeroize::Zeroizing;
 
 use self::mirror::{Collection, Decode, Mirror, follow, list};
-use super::{Account, ConfigMap, Namespace, Revision, Secret, Store, StoreError, Version, documents};
+use super::{
+    Account, CertificateRequest, ConfigMap, Namespace, Revision, Secret, Store, StoreError, Version,
+    documents,
+};
 use crate::ca::authn::impersonation::Pod;
-use crate::ca::{accounts, distribution, plugged, roots};
+use crate::ca::{accounts, distribution, hosts, plugged, roots};
 use crate::sources::kubernetes::{Api, ApiError};
 use crate::store::objects::ObjectName;
 
@@ -36,6 +39,8 @@ pub struct Needs {
     pub storage_namespace: String,
     /// ServiceAccounts and their Secrets.
     pub accounts: bool,
+    /// Ingresses, and Secrets of hosts.
+    pub hosts: bool,
     /// Pods, for node agents that ask on their behalf.
     pub pods: bool,
 }
@@ -59,6 +64,8 @@ struct Mirrors {
     secrets: Option<Arc<Mirror<Secret>>>,
     namespaces: Arc<Mirror<Namespace>>,
     config_maps: [(&'static str, Arc<Mirror<ConfigMap>>); 3],
+    requests: Option<Arc<Mirror<Vec<CertificateRequest>>>>,
+    issued: Option<Arc<Mirror<Secret>>>,
     pods: Option<Arc<Mirror<Pod>>>,
 }
 
@@ -84,6 +91,8 @@ impl Kubernetes {
             secrets: needs.accounts.then(|| watches.start(secrets_of(accounts::SECRET_TYPE), decode_secret)),
             namespaces: watches.start(namespace_collection(), decode_namespace),
             config_maps: maps.map(|name| (name, watches.start(config_maps(name), decode_config_map))),
+            requests: needs.hosts.then(|| watches.start(ingress_collection(), decode_requests)),
+            issued: needs.hosts.then(|| watches.start(issued_collection(), decode_secret)),
             pods: needs.pods.then(|| watches.start(Collection::new("/api/v1/pods"), decode_pod)),
             changes,
         };
@@ -194,7 +203,7 @@ impl Store for Kubernetes {
         };
         let whole = || documents::encode_secret(secret);
         let written = self.write(SECRETS, &secret.name, secret.version.as_ref(), whole, parts).await?;
-        if let Some(mirror) = self.mirrors().and_then(|mirrors| mirrors.secrets(&secret.kind)) {
+        if let Some(mirror) = self.mirrors().and_then(|mirrors| mirrors.holding(secret)) {
             let version = text_at(&written, "/metadata/resourceVersion");
             if let Some(now) = decode_secret(&written, version) {
                 mirror.put(secret.name.clone(), version, now);
@@ -211,7 +220,7 @@ impl Store for Kubernetes {
         let path = object(SECRETS, &secret.name);
         match self.api.write(Method::DELETE, &path, JSON, Zeroizing::new(options.to_string())).await {
             Ok(_) | Err(ApiError::Refused { code: 404, .. }) => {
-                if let Some(mirror) = self.mirrors().and_then(|mirrors| mirrors.secrets(&secret.kind)) {
+                if let Some(mirror) = self.mirrors().and_then(|mirrors| mirrors.holding(secret)) {
                     mirror.remove(&secret.name);
                 }
                 Ok(())
@@ -240,6 +249,15 @@ impl Store for Kubernetes {
 
     async fn accounts(&self) -> Result<Vec<Account>, StoreError> {
         self.all(|mirrors| mirrors.accounts.as_deref(), account_collection(), decode_account).await
+    }
+
+    async fn certificate_requests(&self) -> Result<Vec<CertificateRequest>, StoreError> {
+        let all = self.all(|it| it.requests.as_deref(), ingress_collection(), decode_requests).await?;
+        Ok(all.into_iter().flatten().collect())
+    }
+
+    async fn issued_secrets(&self) -> Result<Vec<Secret>, StoreError> {
+        self.all(|mirrors| mirrors.issued.as_deref(), issued_collection(), decode_secret).await
     }
 
     async fn namespaces(&self) -> Result<Vec<Namespace>, StoreError> {
@@ -275,6 +293,14 @@ impl Mirrors {
     fn secrets(&self, kind: &str) -> Option<&Mirror<Secret>> {
         self.secrets.as_deref().filter(|_| kind == accounts::SECRET_TYPE)
     }
+
+    /// The mirror that this Secret is in, or will be.
+    fn holding(&self, secret: &Secret) -> Option<&Mirror<Secret>> {
+        match hosts::is_ours(secret) {
+            true => self.issued.as_deref(),
+            false => self.secrets(&secret.kind),
+        }
+    }
 }
 
 fn revision_of(changes: u64) -> Revision {
@@ -295,6 +321,14 @@ fn account_collection() -> Collection {
 
 fn namespace_collection() -> Collection {
     Collection::new("/api/v1/namespaces")
+}
+
+fn ingress_collection() -> Collection {
+    Collection::new("/apis/networking.k8s.io/v1/ingresses")
+}
+
+fn issued_collection() -> Collection {
+    Collection::new("/api/v1/secrets").with_label(hosts::LABEL)
 }
 
 fn secrets_of(kind: &str) -> Collection {
@@ -362,6 +396,10 @@ fn decode_account(document: &Value, _: &str) -> Option<Account> {
 
 fn decode_namespace(document: &Value, _: &str) -> Option<Namespace> {
     documents::namespace(document).ok()
+}
+
+fn decode_requests(document: &Value, _: &str) -> Option<Vec<CertificateRequest>> {
+    Some(documents::certificate_requests(document)).filter(|requests| !requests.is_empty())
 }
 
 fn decode_pod(document: &Value, _: &str) -> Option<Pod> {

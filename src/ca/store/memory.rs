@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{Account, ConfigMap, Namespace, Revision, Secret, Store, StoreError, Version};
+use super::{
+    Account, CertificateRequest, ConfigMap, Namespace, Revision, Secret, Store, StoreError, Version,
+};
+use crate::ca::hosts;
 use crate::store::objects::ObjectName;
 
 /// Everything in it, free to be looked at and changed by a test.
@@ -13,6 +16,7 @@ pub struct Contents {
     pub config_maps: BTreeMap<ObjectName, ConfigMap>,
     pub accounts: Vec<Account>,
     pub namespaces: Vec<Namespace>,
+    pub certificate_requests: Vec<CertificateRequest>,
     /// The answer of every read, if set.
     pub fail_reads: Option<StoreError>,
     /// The answer of every write, if set.
@@ -124,6 +128,14 @@ impl Store for Memory {
 
     async fn accounts(&self) -> Result<Vec<Account>, StoreError> {
         Ok(self.readable()?.accounts.clone())
+    }
+
+    async fn certificate_requests(&self) -> Result<Vec<CertificateRequest>, StoreError> {
+        Ok(self.readable()?.certificate_requests.clone())
+    }
+
+    async fn issued_secrets(&self) -> Result<Vec<Secret>, StoreError> {
+        Ok(self.readable()?.secrets.values().filter(|secret| hosts::is_ours(secret)).cloned().collect())
     }
 
     async fn namespaces(&self) -> Result<Vec<Namespace>, StoreError> {

@@ -18,10 +18,12 @@ use crate::ca::authn::issuers::{IssuerOptions, KeySource};
 use crate::ca::authority::TtlPolicy;
 use crate::ca::bundle::RootBundle;
 use crate::ca::controller::Options;
+use crate::ca::hosts::HostOptions;
 use crate::ca::identity::CustomDnsNames;
 use crate::ca::instance::{Instance, Setup};
 use crate::ca::key::KeyAlgorithm;
 use crate::ca::metrics::Metrics;
+use crate::ca::renewal::Grace;
 
 #[derive(Args)]
 pub struct ServeArgs {
@@ -78,6 +80,9 @@ pub struct ServeArgs {
     /// Serve requests only; leave Secrets of accounts alone.
     #[arg(long)]
     server_only: bool,
+    /// Make TLS Secrets for Ingresses with the annotation portcullis.dev/issue-certificate.
+    #[arg(long)]
+    ingress_certificates: bool,
     /// How often everything is looked at although nothing tells of a change.
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "5s")]
     resync: Duration,
@@ -139,6 +144,7 @@ fn setup(context: &Context, args: &ServeArgs) -> anyhow::Result<Setup> {
         audiences: args.token_audiences.clone(),
         trusted: Impersonation::parse_trusted(&args.trusted_node_accounts).map_err(anyhow::Error::msg)?,
         cluster: args.cluster_id.clone(),
+        own: None,
         resync: args.resync,
     })
 }
@@ -148,16 +154,24 @@ fn options(context: &Context, args: &ServeArgs) -> anyhow::Result<Options> {
     for fault in faults {
         tracing::warn!(%fault, "entry left out");
     }
+    let grace = Grace { ratio: args.workload_cert_grace_period_ratio, ..Grace::default() };
+    grace.check()?;
     let accounts = AccountOptions {
         trust_domain: context.trust_domain.clone(),
         storage_namespace: context.root.storage_namespace.clone(),
         key: args.workload_key_algorithm,
         life: args.secret_cert_ttl,
-        grace_ratio: args.workload_cert_grace_period_ratio,
+        grace,
         dns_names,
         ..AccountOptions::default()
     };
-    accounts.check()?;
     let accounts = (!args.server_only).then_some(accounts);
-    Ok(Options { root: context.root.clone(), accounts, maps: context.maps })
+    let hosts = HostOptions {
+        key: args.workload_key_algorithm,
+        life: args.secret_cert_ttl,
+        grace,
+        reserved: args.grpc_host_identities.clone(),
+    };
+    let hosts = args.ingress_certificates.then_some(hosts);
+    Ok(Options { root: context.root.clone(), accounts, hosts, maps: context.maps })
 }

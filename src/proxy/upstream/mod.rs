@@ -32,6 +32,7 @@ use crate::names::canonical_host;
 use crate::snapshot::clusters::{Cluster, Endpoint};
 use crate::snapshot::hosts::{BackendProtocol, RoutePolicy};
 use crate::tls::client::ClientTls;
+use crate::tls::own_identity::OwnIdentity;
 
 /// Whether a client may be served by an endpoint.
 pub type Admit<'a> = dyn Fn(&Endpoint) -> Result<(), UpstreamError> + 'a;
@@ -46,6 +47,7 @@ pub struct Upstream {
     pool: Pool,
     http2: Http2Pool,
     tls: ClientTls,
+    mesh: ClientTls,
 }
 
 impl Upstream {
@@ -56,8 +58,15 @@ impl Upstream {
             pool: Pool::new(limits, deadlines.clone()),
             http2: Http2Pool::new(limits.idle_timeout, deadlines.clone()),
             tls,
+            // Without an identity these handshakes fail.
+            mesh: ClientTls::mesh(&OwnIdentity::default()),
             deadlines,
         }
+    }
+
+    /// `mesh` is how workloads of the mesh are spoken to.
+    pub fn with_mesh(self, mesh: ClientTls) -> Self {
+        Self { mesh, ..self }
     }
 
     /// Forwards `request` to an endpoint of `cluster` and gives its response as soon as the head is there.
@@ -123,7 +132,7 @@ impl Upstream {
         body: &mut Body,
         fresh: bool,
     ) -> Result<Response<Body>, UpstreamError> {
-        let key = self.key(endpoint, policy.protocol, parts);
+        let key = self.key(endpoint, policy, parts);
         let sent = match key.protocol {
             Protocol::Http1 => self.send_http1(&key, policy, parts, body, fresh).await,
             // Boxed, as is connecting, to keep the future of the common case small.
@@ -187,14 +196,15 @@ impl Upstream {
         stream.unwrap_or_else(|_| Err(connect_timeout())).map(|stream| Box::new(Connection::new(stream)))
     }
 
-    fn key(&self, endpoint: &Endpoint, protocol: BackendProtocol, parts: &Parts) -> Key {
-        let (protocol, secured) = match protocol {
+    fn key(&self, endpoint: &Endpoint, policy: &RoutePolicy, parts: &Parts) -> Key {
+        let (protocol, secured) = match policy.protocol {
             BackendProtocol::Http1 => (Protocol::Http1, false),
             BackendProtocol::Https => (Protocol::Http1, true),
             BackendProtocol::H2c => (Protocol::Http2, false),
             BackendProtocol::Grpcs => (Protocol::Http2, true),
         };
-        let tls = secured.then(|| TlsIdentity { tls: self.tls.clone(), server_name: server_name(parts) });
+        let tls = if policy.backend_mtls { &self.mesh } else { &self.tls };
+        let tls = secured.then(|| TlsIdentity { tls: tls.clone(), server_name: server_name(parts) });
         Key { endpoint: endpoint.clone(), tls, protocol }
     }
 }

@@ -44,6 +44,11 @@ impl Collection {
         Self { selector: Some(("fieldSelector", fields)), ..self }
     }
 
+    /// Only objects with this label.
+    pub fn with_label(self, (key, value): (&str, &str)) -> Self {
+        Self { selector: Some(("labelSelector", format!("{key}={value}"))), ..self }
+    }
+
     fn url(&self, query: &[(&str, &str)]) -> String {
         let mut url = self.path.clone();
         let selector = self.selector.as_ref().map(|(key, value)| (*key, value.as_str()));
@@ -94,6 +99,13 @@ impl<T: Clone> Mirror<T> {
             items.insert(name, Item { version: version.to_owned(), value });
         }
         self.changes.send_modify(|count| *count += 1);
+    }
+
+    /// Removes what is there; nothing changes where nothing is.
+    fn forget(&self, name: &ObjectName) {
+        if self.items().as_ref().is_some_and(|items| items.contains_key(name)) {
+            self.remove(name);
+        }
     }
 
     pub fn remove(&self, name: &ObjectName) {
@@ -236,11 +248,11 @@ fn take_line<T: Clone>(
     }
     let line: Line = serde_json::from_slice(line).map_err(|_| ApiError::Unreadable)?;
     match line.kind.as_str() {
-        "ADDED" | "MODIFIED" => {
-            if let Some((name, version, value)) = decode_object(&line.object, decode) {
-                mirror.put(name, &version, value);
-            }
-        }
+        "ADDED" | "MODIFIED" => match decode_object(&line.object, decode) {
+            Some((name, version, value)) => mirror.put(name, &version, value),
+            // It is of no interest any more, if it ever was.
+            None => name_of(&line.object).iter().for_each(|name| mirror.forget(name)),
+        },
         "DELETED" => {
             if let Some(name) = name_of(&line.object) {
                 mirror.remove(&name);
