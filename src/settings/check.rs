@@ -107,6 +107,11 @@ pub(super) fn broken_rules(settings: &Settings) -> Vec<Broken> {
         "must be set where ca is on and there is no cluster: the CA keeps its key there",
     );
     rule(
+        "ca-secret-cert-ttl",
+        s.ca_secret_cert_ttl >= Duration::from_secs(3600),
+        "must be at least 1h: certificates are replaced at half of their life, and 10 minutes before its end",
+    );
+    rule(
         "ca-jwt-issuers",
         s.ca_jwt_issuers.values().all(|keys| !keys.contains("://") || keys.starts_with("https://")),
         "must be pairs of an issuer and a file or an https URL",

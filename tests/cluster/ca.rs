@@ -11,8 +11,12 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 
+use super::backend::Backend;
+use super::certificates::Authority;
 use super::control_plane::ControlPlane;
 use super::eventually;
+use super::gateway::Gateway;
+use super::secrets::{create_secret, ingress};
 
 const RBAC: &str = include_str!("../../config/kubernetes/ca-rbac.yaml");
 
@@ -322,4 +326,59 @@ fn a_plugged_in_ca_in_a_secret_signs_and_an_incomplete_one_is_no_reason_for_a_ro
         assert!(words.contains("ca-key.pem, cert-chain.pem"), "{words}");
     }
     assert!(cluster.get("partial", "secret", "istio-ca-secret").unwrap_err().contains("NotFound"));
+}
+
+#[test]
+fn inside_of_the_gateway_it_signs_with_the_plugged_in_ca_for_hosts_that_ask() {
+    let Some(plane) = ControlPlane::start() else { return };
+    let authority = Authority::new();
+    plane.namespace("istio-system");
+    plane.namespace("hosts");
+    let [certificate, key] = authority.pem();
+    let file = |name: &str, content: &str| {
+        let path = plane.path().join(name);
+        fs::write(&path, content).unwrap();
+        format!("--from-file={name}={}", path.display())
+    };
+    let mut files =
+        ["ca-cert.pem", "cert-chain.pem", "root-cert.pem"].map(|name| file(name, &certificate)).to_vec();
+    files.push(file("ca-key.pem", &key));
+    let mut create = vec!["-n", "istio-system", "create", "secret", "generic", "cacerts"];
+    create.extend(files.iter().map(String::as_str));
+    plane.kubectl(&create);
+
+    plane.apply(&Backend::start("hosts").manifest("hosts", "web"));
+    let asking = |name: &str, host: &str, secret: &str| {
+        let annotations = r#"annotations: { portcullis.dev/issue-certificate: "true" }"#;
+        let named = format!("name: {name}, {annotations}");
+        ingress("hosts", "web", host, secret).replacen("name: web", &named, 1)
+    };
+    let theirs = authority.issue("theirs.example.com");
+    create_secret(&plane, "hosts", "theirs", &theirs);
+    plane.apply(&asking("theirs", "theirs.example.com", "theirs"));
+    plane.apply(&asking("ours", "ours.example.com", "ours"));
+    let gateway = Gateway::start(&plane.kubeconfig(), &["--ca=true", "--ca-port=0"]);
+    let served = || match gateway.https(&authority, "ours.example.com")? {
+        answer if answer.status == 200 => answer.certificate.ok_or("no certificate".to_owned()),
+        answer => Err(format!("{answer:?}")),
+    };
+    let first = eventually("the host is not served", served);
+    gateway.expect_https(&authority, "theirs.example.com", &theirs.certificate);
+
+    plane.kubectl(&["-n", "hosts", "delete", "secret", "ours"]);
+    eventually("the Secret is not made anew", || match served()? {
+        now if now != first => Ok(()),
+        _ => Err("the old certificate".to_owned()),
+    });
+    plane.kubectl(&["-n", "hosts", "delete", "ingress", "ours"]);
+    eventually("the Secret outlives the Ingress", || {
+        match plane.try_kubectl(&["-n", "hosts", "get", "secret", "ours"], "") {
+            Err(error) if error.contains("NotFound") => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    });
+    let own = ["-n", "istio-system", "get", "secret", "istio-ca-secret"];
+    assert!(plane.try_kubectl(&own, "").unwrap_err().contains("NotFound"), "no root of our own");
+    let metrics = gateway.admin("/metrics").unwrap().body;
+    assert!(metrics.contains("\nportcullis_ca_host_certificate_count 2\n"), "{metrics}");
 }

@@ -79,8 +79,14 @@ impl Setup {
             .spawn()
             .unwrap();
         let at = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let mut gateway =
-            Gateway { process, http: at(ports[0]), https: at(ports[1]), log, folder: self.folder };
+        let mut gateway = Gateway {
+            process,
+            http: at(ports[0]),
+            https: at(ports[1]),
+            admin: at(ports[2]),
+            log,
+            folder: self.folder,
+        };
         gateway.wait_until_it_answers(proxied);
         gateway
     }
@@ -97,6 +103,7 @@ pub struct Gateway {
     process: Child,
     pub http: SocketAddr,
     pub https: SocketAddr,
+    pub admin: SocketAddr,
     log: PathBuf,
     folder: TempDir,
 }

@@ -154,6 +154,10 @@ fn options(context: &Context, args: &ServeArgs) -> anyhow::Result<Options> {
     for fault in faults {
         tracing::warn!(%fault, "entry left out");
     }
+    anyhow::ensure!(
+        args.secret_cert_ttl >= Duration::from_secs(3600),
+        "--secret-cert-ttl must be at least 1h: certificates are replaced well before their end"
+    );
     let grace = Grace { ratio: args.workload_cert_grace_period_ratio, ..Grace::default() };
     grace.check()?;
     let accounts = AccountOptions {

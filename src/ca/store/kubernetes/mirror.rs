@@ -315,3 +315,86 @@ struct Line {
     kind: String,
     object: Value,
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn mirror() -> Mirror<String> {
+        Mirror::new(watch::Sender::new(0))
+    }
+
+    fn count(mirror: &Mirror<String>) -> u64 {
+        *mirror.changes.borrow()
+    }
+
+    fn items(names: &[(&str, &str)]) -> Items<String> {
+        let item = |(name, version): &(&str, &str)| {
+            let value = (*name).to_owned();
+            (ObjectName::new("shop", *name), Item { version: (*version).to_owned(), value })
+        };
+        names.iter().map(item).collect()
+    }
+
+    fn decode(object: &Value, _: &str) -> Option<String> {
+        object.get("keep")?.as_str().map(str::to_owned)
+    }
+
+    fn line(kind: &str, object: Value) -> Vec<u8> {
+        json!({ "type": kind, "object": object }).to_string().into_bytes()
+    }
+
+    fn object(version: &str, keep: Option<&str>) -> Value {
+        json!({ "metadata": { "namespace": "shop", "name": "a", "resourceVersion": version }, "keep": keep })
+    }
+
+    #[test]
+    fn what_was_deleted_while_nobody_watched_is_gone_with_the_next_list() {
+        let mirror = mirror();
+        assert_eq!(mirror.all(), None, "nothing is known before the first list");
+        mirror.replace(items(&[("a", "1"), ("b", "2")]));
+        let listed = count(&mirror);
+        mirror.replace(items(&[("a", "1"), ("b", "2")]));
+        assert_eq!(count(&mirror), listed, "the same list is no change");
+        mirror.replace(items(&[("b", "2")]));
+        assert_eq!(mirror.all().unwrap(), ["b"]);
+        assert!(count(&mirror) > listed);
+        mirror.replace(items(&[("b", "3")]));
+        assert!(count(&mirror) > listed + 1, "another version is a change");
+    }
+
+    #[test]
+    fn lines_of_a_watch_are_followed() {
+        let mirror = mirror();
+        mirror.replace(Items::new());
+        let take = |line: &[u8]| take_line(line, decode, &mirror);
+        assert_eq!(take(&line("ADDED", object("5", Some("x")))).unwrap().as_deref(), Some("5"));
+        assert_eq!(mirror.all().unwrap(), ["x"]);
+        take(&line("MODIFIED", object("6", Some("y")))).unwrap();
+        assert_eq!(mirror.all().unwrap(), ["y"]);
+        take(&line("MODIFIED", object("7", None))).unwrap();
+        assert!(mirror.all().unwrap().is_empty(), "of no interest any more");
+        let before = count(&mirror);
+        take(&line("MODIFIED", object("8", None))).unwrap();
+        assert_eq!(count(&mirror), before, "and never was");
+        take(&line("ADDED", object("9", Some("z")))).unwrap();
+        take(&line("DELETED", object("10", Some("z")))).unwrap();
+        assert!(mirror.all().unwrap().is_empty());
+        let bookmark = json!({ "metadata": { "resourceVersion": "11" } });
+        assert_eq!(take(&line("BOOKMARK", bookmark)).unwrap().as_deref(), Some("11"));
+        let expired = take(&line("ERROR", json!({ "code": 410, "message": "too old" })));
+        assert!(matches!(expired, Err(ApiError::Expired)));
+        assert!(matches!(take(b"{"), Err(ApiError::Unreadable)));
+    }
+
+    #[test]
+    fn selectors_and_versions_are_encoded() {
+        let collection =
+            Collection::new("/api/v1/secrets").with_fields("type=istio.io/key-and-cert".to_owned());
+        let url = collection.url(&[("limit", "5"), ("continue", "")]);
+        assert_eq!(url, "/api/v1/secrets?limit=5&fieldSelector=type%3Distio%2Eio%2Fkey%2Dand%2Dcert");
+        assert_eq!(Collection::new("/api/v1/pods").url(&[]), "/api/v1/pods");
+    }
+}
