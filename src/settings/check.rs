@@ -102,11 +102,6 @@ pub(super) fn broken_rules(settings: &Settings) -> Vec<Broken> {
         "must not carry a user or password",
     );
     rule(
-        "state-dir",
-        !s.ca || s.source == Source::Kubernetes || s.state_dir.is_some(),
-        "must be set where ca is on and there is no cluster: the CA keeps its key there",
-    );
-    rule(
         "ca-secret-cert-ttl",
         s.ca_secret_cert_ttl >= Duration::from_secs(3600),
         "must be at least 1h: certificates are replaced at half of their life, and 10 minutes before its end",
@@ -135,6 +130,12 @@ pub(super) fn doubts(settings: &Settings) -> Vec<Broken> {
         doubts.push(Broken {
             key: "use-forwarded-headers",
             reason: "has no effect while `proxy-real-ip-cidr` is empty: no peer is trusted",
+        });
+    }
+    if settings.ca && settings.source == Source::Directory && settings.state_dir.is_none() {
+        doubts.push(Broken {
+            key: "ca",
+            reason: "cannot start without `state-dir` where there is no cluster: the CA keeps its key there",
         });
     }
     if settings.proxy_real_ip_cidr.iter().any(|network| network.prefix_len() == 0) {
@@ -203,5 +204,13 @@ mod tests {
         let everyone = vec!["0.0.0.0/0".parse().unwrap()];
         let settings = Settings { proxy_real_ip_cidr: everyone, ..Settings::default() };
         assert_eq!(doubts(&settings)[0].key, "proxy-real-ip-cidr");
+    }
+
+    #[test]
+    fn a_ca_without_a_place_for_its_key_is_doubted() {
+        let settings = Settings { ca: true, ..Settings::default() };
+        assert_eq!(doubts(&settings)[0].key, "ca");
+        let settings = Settings { source: Source::Kubernetes, ..settings };
+        assert_eq!(doubts(&settings), []);
     }
 }

@@ -5,7 +5,11 @@ use std::collections::hash_map::RandomState;
 
 use bytes::BytesMut;
 use rustls::server::Acceptor;
+use time::OffsetDateTime;
 
+use crate::ca::authn::jwt::{self, Jwks, JwtIssuer};
+use crate::ca::bundle::RootBundle;
+use crate::ca::csr::PublicKey;
 use crate::names::canonical_host;
 use crate::net::proxy_protocol;
 use crate::proxy::http1::chunked::{ChunkDecoder, Piece};
@@ -13,6 +17,7 @@ use crate::proxy::http1::head::{HeadLimits, take_head};
 use crate::snapshot::paths::canonical_path;
 use crate::sources::directory::content::decode_manifest;
 use crate::tls::keys::KeyPair;
+use crate::tls::spiffe::SpiffeId;
 
 /// The head of a request: the same however it is cut.
 pub fn request_head(bytes: &[u8]) {
@@ -98,6 +103,41 @@ pub fn client_hello(bytes: &[u8]) {
     }
 }
 
+/// A signing request: what is taken from it is a key that a certificate can be made for, and nothing else.
+pub fn signing_request(bytes: &[u8]) {
+    if let Ok(key) = PublicKey::from_csr(bytes) {
+        assert!(!key.info().is_empty() && key.info().len() < bytes.len());
+    }
+}
+
+/// A token of a stranger, and a key set: no key of ours signed the one, and the other is at most a key set.
+pub fn token(bytes: &[u8]) {
+    let _ = Jwks::from_json(bytes);
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let _ = jwt::issuer_of(text);
+    let key = r#"{"keys": [{"kty": "EC", "crv": "P-256",
+        "x": "gI0GAILBdu7T53akrFmMyGcsF3n5dO7MmwNBHKW5SV0", "y": "SLW_xSffzlPWrHEVI30DHM_4egVwt3NQqeUD7nMFpps"}]}"#;
+    let keys = Jwks::from_json(key.as_bytes()).expect("a key set");
+    let issuer = JwtIssuer { issuer: "i".to_owned(), audiences: vec!["a".to_owned()], keys };
+    assert!(issuer.verify(text, "cluster.local", OffsetDateTime::UNIX_EPOCH).is_err());
+}
+
+/// A SPIFFE ID: what is accepted has exactly one spelling.
+pub fn spiffe_id(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let Ok(id) = SpiffeId::parse(text) else { return };
+    assert_eq!(id.as_uri(), text);
+    let again = SpiffeId::new(id.trust_domain(), id.namespace(), id.service_account());
+    assert_eq!(again.expect("its own parts"), id);
+}
+
+/// A bundle of roots: written and read again it is the same set.
+pub fn root_bundle(bytes: &[u8]) {
+    let Ok(bundle) = RootBundle::from_pem(bytes) else { return };
+    let again = RootBundle::from_pem(bundle.to_pem().as_bytes()).expect("what was written");
+    assert!(again.same_as(&bundle));
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -106,8 +146,10 @@ mod tests {
 
     /// Bytes that get past the first check of one parser or another.
     fn bytes() -> impl Strategy<Value = Vec<u8>> {
-        let starts: [&[u8]; 7] = [
+        let starts: [&[u8]; 9] = [
             b"",
+            b"spiffe://cluster.local/ns/",
+            b"-----BEGIN CERTIFICATE-----\n",
             b"GET / HTTP/1.1\r\nHost: a\r\n",
             b"5\r\nhello\r\n",
             b"/a/%2e%2e/",
@@ -122,8 +164,10 @@ mod tests {
     proptest! {
         #[test]
         fn targets_take_anything(bytes in bytes()) {
-            let targets =
-                [request_head, chunked_body, path, host, pem_pair, manifests, proxy_header, client_hello];
+            let targets = [
+                request_head, chunked_body, path, host, pem_pair, manifests, proxy_header, client_hello,
+                signing_request, token, spiffe_id, root_bundle,
+            ];
             targets.iter().for_each(|target| target(&bytes));
         }
     }

@@ -245,9 +245,11 @@ impl Store for Directory {
     async fn namespaces(&self) -> Result<Vec<Namespace>, StoreError> {
         let documents = self.documents()?;
         let mut all: BTreeMap<String, Namespace> = BTreeMap::new();
-        // A namespace exists on one machine as soon as something is in it.
-        for account in &documents.accounts {
-            let name = account.name.namespace.to_string();
+        // A namespace exists on one machine as soon as something is in it: an account, or a Secret such as the root.
+        let folders = list(&self.state.join(Kind::Secret.folder()))?;
+        let of_secrets = folders.iter().filter_map(|folder| Some(folder.file_name()?.to_str()?.to_owned()));
+        let of_accounts = documents.accounts.iter().map(|account| account.name.namespace.to_string());
+        for name in of_secrets.chain(of_accounts) {
             all.insert(name.clone(), Namespace { name, labels: BTreeMap::new(), terminating: false });
         }
         all.extend(documents.namespaces.into_iter().map(|namespace| (namespace.name.clone(), namespace)));
