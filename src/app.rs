@@ -8,6 +8,7 @@
 mod config_map;
 mod sockets;
 mod stapler;
+mod workload_ca;
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -51,9 +52,11 @@ use crate::telemetry::access_log::AccessLogs;
 use crate::telemetry::logging::Logging;
 use crate::telemetry::worker_stats::WorkerStats;
 use crate::tls::client::ClientTls;
+use crate::tls::own_identity::OwnIdentity;
 use crate::tls::tickets::Tickets;
 use sockets::{Sockets, WorkerSockets};
 use stapler::Stapler;
+use workload_ca::WorkloadCa;
 
 /// Batches of events that may wait for the control loop.
 const BATCHES: usize = 64;
@@ -167,6 +170,8 @@ struct Control {
     compiled: Compiled,
     tickets: Arc<Tickets>,
     stapler: Stapler,
+    /// Where the settings ask for one.
+    ca: Option<WorkloadCa>,
     shared: Shared,
     logging: Logging,
     /// What is wrong with files, by file.
@@ -212,12 +217,14 @@ impl Control {
         succession: Succession,
     ) -> anyhow::Result<Self> {
         let shared = Shared::new(Arc::new(compiled.snapshot.clone()));
-        let workers = Workers::new(sockets.workers, &shared)?;
+        let identity = OwnIdentity::default();
+        let workers = Workers::new(sockets.workers, &shared, ClientTls::mesh(&identity))?;
         let (view, _) = watch::channel(Arc::new(View::default()));
         let (mesh_paths, _) = watch::channel(MeshPaths::of(&settings));
         Ok(Self {
             store: Store::new(),
             stapler: Stapler::new(&settings),
+            ca: WorkloadCa::new(&settings, sockets.ca, &identity),
             settings,
             compiled,
             tickets,
@@ -269,6 +276,7 @@ impl Control {
             }
         });
         let mut rotate_tickets = Instant::now() + TICKET_ROTATION;
+        let mut ca_problem = self.ca.as_ref().map(WorkloadCa::problem);
         self.publish_view();
 
         let closing = loop {
@@ -295,6 +303,7 @@ impl Control {
                 }
                 Some(reload) = reload.recv() => self.reload(reload)?,
                 () = leader_changed(self.outbox.as_mut()) => self.publish_view(),
+                () = changed(ca_problem.as_mut()) => self.publish_view(),
                 () = sleep_until(recheck) => self.compile()?,
                 () = sleep_until(rotate_tickets) => {
                     // Keys that replicas share are rotated by whoever writes their Secret.
@@ -315,6 +324,9 @@ impl Control {
     fn start_serving(&mut self) -> anyhow::Result<()> {
         self.workers.start()?;
         self.start_admin()?;
+        if let Some(ca) = &mut self.ca {
+            ca.start()?;
+        }
         self.succession.serving = true;
         self.succession.link.tell(&FromGeneration::Serving);
         if !self.succession.wanted.is_empty() {
@@ -342,10 +354,16 @@ impl Control {
         if let Some(outbox) = self.outbox.take() {
             outbox.end().await;
         }
+        let ca = self.ca.take();
         let stats = self.workers.stats.clone();
         let connections = || stats.iter().map(|worker| worker.connections.get()).sum();
         let link = &self.succession.link;
-        let mut drained = std::pin::pin!(self.workers.drain(closing));
+        let ended = async move {
+            if let Some(ca) = ca {
+                ca.end().await;
+            }
+        };
+        let mut drained = std::pin::pin!(async { tokio::join!(ended, self.workers.drain(closing)) });
         loop {
             link.tell(&FromGeneration::Draining { connections: connections() });
             if tokio::time::timeout(DRAIN_REPORT, &mut drained).await.is_ok() {
@@ -357,8 +375,12 @@ impl Control {
     fn start_admin(&mut self) -> anyhow::Result<()> {
         let Some(listener) = self.admin.take() else { return Ok(()) };
         let listener = tokio::net::TcpListener::from_std(listener)?;
-        let mut registry = Registry::with_prefix("portcullis");
-        self.stapler.metrics().register(&mut registry);
+        let mut registry = Registry::default();
+        self.stapler.metrics().register(registry.sub_registry_with_prefix("portcullis"));
+        if let Some(ca) = &self.ca {
+            // Under the names that dashboards for Istio's CA know.
+            ca.metrics().register(&mut registry);
+        }
         let state = AdminState {
             shared: self.shared.clone(),
             workers: self.workers.stats.clone(),
@@ -385,10 +407,9 @@ impl Control {
                 if self.settings.manifests.is_empty() {
                     bail!("no manifests: name a folder with --manifests DIR");
                 }
-                let source = Directory {
-                    roots: self.settings.manifests.clone(),
-                    pem_namespace: self.settings.pem_namespace.clone(),
-                };
+                let mut roots = self.settings.manifests.clone();
+                roots.extend(self.ca.iter().flat_map(WorkloadCa::source_folders));
+                let source = Directory { roots, pem_namespace: self.settings.pem_namespace.clone() };
                 self.source = Some(tokio::task::spawn_local(source.run(batches)).abort_handle());
             }
             Source::Kubernetes => {
@@ -577,7 +598,9 @@ impl Control {
         let config_map = config_map::name(&self.settings).into_iter();
         let settings = config_map
             .flat_map(|name| config_map::findings(name, &self.succession.wanted, self.rejected.as_deref()));
-        let mut diagnostics: Vec<_> = decoding.chain(compiled).chain(watches).chain(settings).collect();
+        let ca = self.ca.as_ref().and_then(|ca| ca.problem().borrow().clone()).map(ca_is_down);
+        let mut diagnostics: Vec<_> =
+            decoding.chain(compiled).chain(watches).chain(settings).chain(ca).collect();
         diagnostics.sort();
         // What is wrong with a pair is found where it is read and where it is used.
         diagnostics.dedup();
@@ -633,6 +656,28 @@ async fn leader_changed(outbox: Option<&mut Outbox>) {
     }
 }
 
+/// Waits for another value; for ever where there is none to come.
+async fn changed<T>(value: Option<&mut watch::Receiver<T>>) {
+    let alive = match value {
+        Some(value) => value.changed().await.is_ok(),
+        None => false,
+    };
+    if !alive {
+        pending().await
+    }
+}
+
+fn ca_is_down(problem: String) -> Diagnostic {
+    Diagnostic {
+        severity: Severity::Error,
+        file: None,
+        object: None,
+        field: String::new(),
+        reason: "WorkloadCaDown",
+        message: format!("The workload CA is not up: {problem}."),
+    }
+}
+
 /// A watch that brings nothing is worth a word: what is served may be old.
 fn not_watched(watch: &WatchState) -> Option<Diagnostic> {
     let error = watch.last_error.as_ref()?;
@@ -660,6 +705,7 @@ fn not_watched(watch: &WatchState) -> Option<Diagnostic> {
 struct Workers {
     sockets: Vec<WorkerSockets>,
     shared: Shared,
+    mesh_tls: ClientTls,
     stats: Vec<Arc<WorkerStats>>,
     access_logs: Arc<AccessLogs>,
     threads: Vec<JoinHandle<()>>,
@@ -670,12 +716,13 @@ struct Workers {
 }
 
 impl Workers {
-    fn new(sockets: Vec<WorkerSockets>, shared: &Shared) -> anyhow::Result<Self> {
+    fn new(sockets: Vec<WorkerSockets>, shared: &Shared, mesh_tls: ClientTls) -> anyhow::Result<Self> {
         let (end, ended) = mpsc::unbounded_channel();
         Ok(Self {
             stats: sockets.iter().map(|_| Arc::default()).collect(),
             sockets,
             shared: shared.clone(),
+            mesh_tls,
             access_logs: Arc::new(AccessLogs::start(std::io::stdout())?),
             threads: Vec::new(),
             stop: watch::channel(None).0,
@@ -703,6 +750,7 @@ impl Workers {
                 access_log: self.access_logs.for_worker(),
                 // What ingress-nginx does: a backend's certificate is checked where an annotation says so.
                 upstream_tls: ClientTls::unverified(),
+                mesh_tls: self.mesh_tls.clone(),
                 stop: self.stop.subscribe(),
             };
             let name = format!("worker-{index}");

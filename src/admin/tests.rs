@@ -189,6 +189,7 @@ fn policy() -> RoutePolicy {
     RoutePolicy {
         redirect: HttpsRedirect::Never,
         protocol: BackendProtocol::Http1,
+        backend_mtls: false,
         max_body: None,
         connect_timeout: timeout,
         read_timeout: timeout,

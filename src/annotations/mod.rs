@@ -4,10 +4,12 @@
 //! annotations. Documentation, warnings and the suggestion for a misspelt name all come from [`ANNOTATIONS`]
 //! and [`FOREIGN`]. A value that cannot be used is ignored alone: the setting or the default holds.
 
+mod backend_mtls;
 mod backend_protocol;
 mod documentation;
 mod force_ssl_redirect;
 mod foreign;
+pub mod issue_certificate;
 mod policy_draft;
 mod proxy_body_size;
 mod proxy_connect_timeout;
@@ -37,6 +39,8 @@ pub const ANNOTATIONS: &[&dyn Annotation] = &[
     &ssl_redirect::SslRedirect,
     &force_ssl_redirect::ForceSslRedirect,
     &backend_protocol::BackendProtocol,
+    &backend_mtls::BackendMtls,
+    &issue_certificate::IssueCertificate,
     &proxy_body_size::ProxyBodySize,
     &proxy_connect_timeout::ProxyConnectTimeout,
     &proxy_read_timeout::ProxyReadTimeout,

@@ -12,6 +12,7 @@ pub struct PolicyDraft {
     /// Wins over `ssl_redirect`.
     pub force_ssl_redirect: bool,
     pub protocol: BackendProtocol,
+    pub backend_mtls: bool,
     /// Bytes; `None` is unlimited.
     pub max_body: Option<u64>,
     pub connect_timeout: Duration,
@@ -26,6 +27,7 @@ impl PolicyDraft {
             ssl_redirect: settings.ssl_redirect,
             force_ssl_redirect: settings.force_ssl_redirect,
             protocol: BackendProtocol::Http1,
+            backend_mtls: false,
             max_body: settings.proxy_body_size,
             connect_timeout: settings.proxy_connect_timeout,
             read_timeout: settings.proxy_read_timeout,
@@ -41,7 +43,13 @@ impl PolicyDraft {
         };
         RoutePolicy {
             redirect,
-            protocol: self.protocol,
+            protocol: match (self.backend_mtls, self.protocol) {
+                // Who asks for certificates on both sides never gets a plain connection.
+                (true, BackendProtocol::Http1) => BackendProtocol::Https,
+                (true, BackendProtocol::H2c) => BackendProtocol::Grpcs,
+                (_, protocol) => protocol,
+            },
+            backend_mtls: self.backend_mtls,
             max_body: self.max_body,
             connect_timeout: self.connect_timeout,
             read_timeout: self.read_timeout,

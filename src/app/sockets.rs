@@ -14,6 +14,8 @@ use crate::supervisor::messages::{Listener, Port};
 pub(super) struct Sockets {
     pub workers: Vec<WorkerSockets>,
     pub admin: TcpListener,
+    /// Of the workload CA, where there is one.
+    pub ca: Vec<TcpListener>,
 }
 
 /// What one worker listens on.
@@ -34,10 +36,14 @@ impl Sockets {
         let count = worker_count(settings);
         let listeners = listeners(settings, count);
         let mut workers: Vec<_> = (0..count).map(|_| WorkerSockets::default()).collect();
-        let mut admin = None;
+        let (mut admin, mut ca) = (None, Vec::new());
         for (listener, sockets) in listeners.iter().zip(link.listen(listeners.clone())?) {
             if listener.port == Port::AdminPort {
                 admin = sockets.into_iter().next();
+                continue;
+            }
+            if listener.port == Port::CaPort {
+                ca.extend(sockets);
                 continue;
             }
             for (worker, sockets) in workers.iter_mut().zip(deal(sockets, count)?) {
@@ -49,7 +55,7 @@ impl Sockets {
                 }
             }
         }
-        Ok(Self { workers, admin: admin.context("the admin port has no socket")? })
+        Ok(Self { workers, admin: admin.context("the admin port has no socket")?, ca })
     }
 }
 
@@ -74,6 +80,10 @@ fn listeners(settings: &Settings, workers: usize) -> Vec<Listener> {
         let hbone = settings.hbone_port.map(|number| (Port::HbonePort, number));
         for (port, number) in public.into_iter().chain(mesh).chain(hbone) {
             listeners.push(Listener { port, address: SocketAddr::new(*ip, number), sockets: workers });
+        }
+        if settings.ca {
+            let address = SocketAddr::new(*ip, settings.ca_port);
+            listeners.push(Listener { port: Port::CaPort, address, sockets: 1 });
         }
     }
     let admin = SocketAddr::new(settings.admin_bind_address, settings.admin_port);

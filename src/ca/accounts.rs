@@ -10,9 +10,11 @@ mod reconcile;
 use std::time::Duration;
 
 pub use self::plan::{Action, IssueReason, managed, plan};
-pub use self::reconcile::{Reconciled, reconcile, reconcile_all};
+pub(super) use self::reconcile::outcome;
+pub use self::reconcile::{Outcome, Reconciled, SecretError, reconcile, reconcile_all};
 use super::identity::CustomDnsNames;
 use super::key::KeyAlgorithm;
+use super::renewal::Grace;
 use crate::store::objects::ObjectName;
 
 pub const SECRET_TYPE: &str = "istio.io/key-and-cert";
@@ -33,12 +35,7 @@ pub struct AccountOptions {
     pub enable_by_default: bool,
     pub key: KeyAlgorithm,
     pub life: Duration,
-    /// A certificate is replaced in this last share of its life, between 0 and 1…
-    pub grace_ratio: f64,
-    /// …and at least this long before its end.
-    pub min_grace: Duration,
-    /// Share of the life over which replacements of a fleet that was born together are spread, earlier only.
-    pub jitter: f64,
+    pub grace: Grace,
     pub dns_names: CustomDnsNames,
 }
 
@@ -50,25 +47,8 @@ impl Default for AccountOptions {
             enable_by_default: true,
             key: KeyAlgorithm::default(),
             life: Duration::from_secs(90 * 24 * 3600),
-            grace_ratio: 0.5,
-            min_grace: Duration::from_secs(600),
-            jitter: 0.05,
+            grace: Grace::default(),
             dns_names: CustomDnsNames::default(),
-        }
-    }
-}
-
-/// Why a share was refused.
-#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
-#[error("workload-cert-grace-period-ratio is {0}: it must lie between 0 and 1")]
-pub struct RatioError(pub f64);
-
-impl AccountOptions {
-    /// Refuses a grace ratio outside of 0 to 1.
-    pub fn check(&self) -> Result<(), RatioError> {
-        match (0.0..=1.0).contains(&self.grace_ratio) {
-            true => Ok(()),
-            false => Err(RatioError(self.grace_ratio)),
         }
     }
 }

@@ -4,13 +4,17 @@
 //! JWT issuers known by their keys, then the API server's TokenReview. What a caller learns of a failure is that
 //! it failed; [`AuthnError`] is for the log and holds no part of a token.
 
+pub mod api_server;
+mod https;
 pub mod impersonation;
+pub mod issuers;
 pub mod jwt;
 pub mod token_review;
 
 use std::sync::Arc;
 
 use time::OffsetDateTime;
+use tokio::sync::Notify;
 
 use self::jwt::{JwtError, JwtIssuer};
 use self::token_review::{ReviewError, TokenReview};
@@ -99,6 +103,8 @@ impl AuthnError {
 pub struct Authenticators {
     pub trust_domain: String,
     pub jwt: Vec<JwtIssuer>,
+    /// Told when a token names a key that its issuer did not have when it was asked last.
+    pub unknown_key: Arc<Notify>,
     /// Asked last; the audiences that a token must be for.
     pub token_review: Option<(Arc<dyn TokenReview>, Vec<String>)>,
 }
@@ -145,13 +151,26 @@ impl Authenticators {
         Ok(Caller { id, pod: None, method: Method::ClientCertificate })
     }
 
+    /// Only the issuer that the token names is asked.
+    fn by_jwt(&self, token: &str, now: OffsetDateTime) -> Result<Caller, JwtError> {
+        let issuer = jwt::issuer_of(token)?;
+        let trusted = self.jwt.iter().find(|trusted| issuer.as_deref() == Some(trusted.issuer.as_str()));
+        let known = || self.jwt.iter().map(|trusted| trusted.issuer.clone()).collect();
+        let verified =
+            trusted.ok_or_else(|| JwtError::Issuer(known()))?.verify(token, &self.trust_domain, now);
+        if verified == Err(JwtError::UnknownKey) {
+            self.unknown_key.notify_one();
+        }
+        verified
+    }
+
     async fn by_token(&self, token: &str, cluster: &str, now: OffsetDateTime) -> Result<Caller, AuthnError> {
         if token.len() > MAX_TOKEN_BYTES {
             return Err(AuthnError::TokenTooLarge);
         }
         let mut failures = Vec::new();
-        for issuer in &self.jwt {
-            match issuer.verify(token, &self.trust_domain, now) {
+        if !self.jwt.is_empty() {
+            match self.by_jwt(token, now) {
                 Ok(caller) => return Ok(caller),
                 Err(error) => failures.push(error.into()),
             }

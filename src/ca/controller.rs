@@ -1,18 +1,22 @@
 //! The CA at work: turn by turn it follows its root, tells everyone about it and keeps the Secrets of accounts.
 //!
-//! A turn is level-triggered and may run as often as one likes: at a fixed pace, or when a watch saw a change. Its
-//! parts fail on their own: an error is logged and tried again in the next turn, and the authority in use stays.
+//! A turn is level-triggered and may run as often as one likes: at a fixed pace, or when the store tells of a change
+//! ([`Controller::changed`]). Its parts fail on their own: an error is logged and tried again in the next turn, and the
+//! authority in use stays. Of several replicas one writes: the one that leads. All follow the root.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use time::OffsetDateTime;
+use tokio::sync::watch;
 
 use super::accounts::{self, AccountOptions, Reconciled};
 use super::authority::Authority;
 use super::distribution::{self, Distributed, MapNames};
+use super::hosts::{self, HostOptions};
 use super::metrics::Metrics;
 use super::plugged::{Plugged, PluggedError};
 use super::roots::{self, Checked, RootError, RootOptions, SelfSigned};
@@ -23,8 +27,10 @@ const START_DEADLINE: Duration = Duration::from_secs(20 * 60);
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
 
-/// From here on the end of the CA is announced loudly.
+/// From here on the end of the CA is announced loudly…
 const WARN_BEFORE_END: time::Duration = time::Duration::days(30);
+/// …and so often.
+const WARN_AGAIN: time::Duration = time::Duration::hours(1);
 
 /// Why the CA does not start.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +47,8 @@ pub struct Options {
     pub root: RootOptions,
     /// Secrets for accounts; `None` leaves them alone.
     pub accounts: Option<AccountOptions>,
+    /// Secrets for hosts of Ingresses; `None` leaves them alone.
+    pub hosts: Option<HostOptions>,
     pub maps: MapNames,
 }
 
@@ -51,14 +59,22 @@ pub struct Controller<S> {
     source: Source,
     authority: Arc<ArcSwap<Authority>>,
     metrics: Metrics,
+    /// Whether this replica writes; without it, it does.
+    leads: Option<watch::Receiver<bool>>,
+    /// The revision that the last turn looked at.
+    seen: Option<Revision>,
     settled: Option<Settled>,
+    warned: Option<OffsetDateTime>,
+    /// What was wrong with Secrets in the last turn: said when it begins, and not in every turn.
+    said: BTreeSet<String>,
 }
 
 /// The state in which the last turn found nothing left to do.
 struct Settled {
     revision: Revision,
     authority: Arc<Authority>,
-    /// When the first Secret is due.
+    leads: bool,
+    /// When the root or the first Secret is due.
     until: Option<OffsetDateTime>,
 }
 
@@ -68,8 +84,9 @@ enum Source {
 }
 
 impl<S: Store> Controller<S> {
-    /// Loads the plugged-in CA in `directory` if there is one, else the self-signed root, made if need be. A store
-    /// that does not answer is asked again, with growing pauses, for twenty minutes.
+    /// Loads the plugged-in CA in `directory` if there is one, else the one in the Secret `cacerts`, else the
+    /// self-signed root, made if need be. A store that does not answer is asked again, with growing pauses, for
+    /// twenty minutes.
     pub async fn start(
         store: S,
         options: Options,
@@ -81,13 +98,22 @@ impl<S: Store> Controller<S> {
             Some(directory) => Plugged::load(directory, clock())?,
             None => None,
         };
+        let plugged = match plugged {
+            Some(plugged) => Some(plugged),
+            None => {
+                let namespace = &options.root.storage_namespace;
+                let load = || async { Ok(Plugged::load_secret(&store, namespace, clock()).await?) };
+                patiently(load).await?
+            }
+        };
         let (source, authority) = match plugged {
             Some((plugged, authority)) => {
                 tracing::info!(subject = authority.signer().subject_text, "using the plugged-in CA");
                 (Source::Plugged(plugged), Arc::new(authority))
             }
             None => {
-                let root = load_patiently(&store, &options.root, &clock).await?;
+                let load = || async { Ok(roots::load_or_create(&store, &options.root, clock()).await?) };
+                let root = patiently(load).await?;
                 tracing::info!(serial = root.authority.signer().serial, "using the self-signed CA");
                 let authority = Arc::clone(&root.authority);
                 (Source::SelfSigned(Box::new(root)), authority)
@@ -100,8 +126,17 @@ impl<S: Store> Controller<S> {
             source,
             authority: Arc::new(ArcSwap::new(authority)),
             metrics,
+            leads: None,
+            seen: None,
             settled: None,
+            warned: None,
+            said: BTreeSet::new(),
         })
+    }
+
+    /// From now on this replica writes only while `leads` says so.
+    pub fn write_while(&mut self, leads: watch::Receiver<bool>) {
+        self.leads = Some(leads);
     }
 
     /// The authority in use, swapped when it changes.
@@ -109,15 +144,59 @@ impl<S: Store> Controller<S> {
         Arc::clone(&self.authority)
     }
 
-    /// One turn: root, ConfigMaps, Secrets, metrics.
+    /// One turn: root, ConfigMaps, Secrets, metrics. The revision is taken first: what changes while all is looked at
+    /// is looked at again in the next turn. Where nothing has changed and nothing is due, the store is not asked.
     pub async fn turn(&mut self, now: OffsetDateTime) {
-        self.follow_root(now).await;
+        let revision = self.store.revision().await;
+        let settled = |this: &Self| {
+            let revision = revision.as_ref().ok();
+            revision.is_some_and(|revision| this.is_settled(revision, &this.authority.load(), now))
+        };
+        let in_files = matches!(&self.source, Source::Plugged(plugged) if plugged.is_in_files());
+        if in_files || !settled(self) {
+            self.follow_root(now).await;
+        }
         let authority = self.authority.load_full();
         self.metrics.set_expiry(&authority, now);
-        warn_of_end(&authority, now);
-        if let Err(error) = self.spread(authority, now).await {
+        self.warn_of_end(&authority, now);
+        if settled(self) {
+            return;
+        }
+        let spread = match revision {
+            Ok(revision) => self.spread(revision, authority, now).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = spread {
             tracing::warn!(%error, "ConfigMaps and Secrets could not be looked at");
         }
+    }
+
+    /// Waits for something that the last turn has not seen, as far as the store can tell.
+    pub async fn changed(&mut self) {
+        let Self { store, seen, leads, .. } = self;
+        let store_changed = async {
+            match seen {
+                Some(seen) => store.changed(seen).await,
+                None => std::future::pending().await,
+            }
+        };
+        let leader_changed = async {
+            let alive = match leads {
+                Some(leads) => leads.changed().await.is_ok(),
+                None => false,
+            };
+            if !alive {
+                std::future::pending().await
+            }
+        };
+        tokio::select! {
+            () = store_changed => {}
+            () = leader_changed => {}
+        }
+    }
+
+    fn leads(&self) -> bool {
+        self.leads.as_ref().is_none_or(|leads| *leads.borrow())
     }
 
     /// Whether nothing has changed since the last turn that found nothing to do, and nothing is due.
@@ -125,35 +204,65 @@ impl<S: Store> Controller<S> {
         self.settled.as_ref().is_some_and(|settled| {
             settled.revision == *revision
                 && Arc::ptr_eq(&settled.authority, authority)
+                && settled.leads == self.leads()
                 && settled.until.is_none_or(|until| now < until)
         })
     }
 
-    /// Brings ConfigMaps and Secrets up to date. The revision is taken first: what changes while they are looked
-    /// at is looked at again in the next turn.
-    async fn spread(&mut self, authority: Arc<Authority>, now: OffsetDateTime) -> Result<(), StoreError> {
-        let revision = self.store.revision().await?;
-        if self.is_settled(&revision, &authority, now) {
+    /// Brings ConfigMaps and Secrets up to date, where that is for this replica to do.
+    async fn spread(
+        &mut self,
+        revision: Revision,
+        authority: Arc<Authority>,
+        now: OffsetDateTime,
+    ) -> Result<(), StoreError> {
+        self.settled = None;
+        self.seen = Some(revision.clone());
+        let leads = self.leads();
+        if !leads {
+            self.settled = Some(Settled { revision, authority, leads, until: None });
             return Ok(());
         }
-        self.settled = None;
         let maps_are_settled = self.distribute(&authority).await?;
-        let accounts = self.reconcile(&authority, now).await?;
-        if maps_are_settled && accounts.changed_nothing() {
-            self.settled = Some(Settled { revision, authority, until: accounts.next });
+        let mut faults = BTreeSet::new();
+        let accounts = self.reconcile(&authority, now, &mut faults).await?;
+        let hosts = self.reconcile_hosts(&authority, now, &mut faults).await?;
+        faults.difference(&self.said).for_each(|fault| tracing::warn!("{fault}"));
+        self.said = faults;
+        if maps_are_settled && accounts.changed_nothing() && hosts.changed_nothing() {
+            let root = match &self.source {
+                Source::SelfSigned(_) => {
+                    Some(roots::due_at(authority.signer(), self.options.root.grace_percent))
+                }
+                Source::Plugged(_) => None,
+            };
+            let until = [root, accounts.next, hosts.next].into_iter().flatten().min();
+            self.settled = Some(Settled { revision, authority, leads, until });
         }
         Ok(())
     }
 
+    fn warn_of_end(&mut self, authority: &Authority, now: OffsetDateTime) {
+        let left = authority.end_of_life() - now;
+        if left < WARN_BEFORE_END && self.warned.is_none_or(|last| now - last >= WARN_AGAIN) {
+            self.warned = Some(now);
+            let end = authority.end_of_life();
+            tracing::error!(days = left.whole_days(), %end, "the CA certificate ends soon");
+        }
+    }
+
     async fn follow_root(&mut self, now: OffsetDateTime) {
+        let leads = self.leads();
         let changed = match &mut self.source {
-            Source::SelfSigned(current) => follow_self_signed(&self.store, &self.options.root, current, now)
-                .await
-                .map_err(StartError::Root),
-            Source::Plugged(plugged) => plugged
-                .reload(&self.authority.load(), now)
-                .map(|next| next.map(Arc::new))
-                .map_err(StartError::Plugged),
+            Source::SelfSigned(current) => {
+                let options = &self.options.root;
+                let followed = follow_self_signed(&self.store, options, current, leads, now).await;
+                followed.map_err(StartError::Root)
+            }
+            Source::Plugged(plugged) => {
+                let reloaded = plugged.reload(&self.store, &self.authority.load_full(), now).await;
+                reloaded.map(|next| next.map(Arc::new)).map_err(StartError::Plugged)
+            }
         };
         match changed {
             Ok(None) => {}
@@ -177,25 +286,47 @@ impl<S: Store> Controller<S> {
         Ok(done == Distributed::default())
     }
 
-    async fn reconcile(&self, authority: &Authority, now: OffsetDateTime) -> Result<Reconciled, StoreError> {
+    async fn reconcile(
+        &self,
+        authority: &Authority,
+        now: OffsetDateTime,
+        faults: &mut BTreeSet<String>,
+    ) -> Result<Reconciled, StoreError> {
         let Some(options) = &self.options.accounts else { return Ok(Reconciled::default()) };
         let done = accounts::reconcile_all(&self.store, authority, options, now).await?;
         self.metrics.count_accounts(&done);
-        log(&done);
+        log("ServiceAccounts", &done, faults);
+        Ok(done)
+    }
+
+    async fn reconcile_hosts(
+        &self,
+        authority: &Authority,
+        now: OffsetDateTime,
+        faults: &mut BTreeSet<String>,
+    ) -> Result<Reconciled, StoreError> {
+        let Some(options) = &self.options.hosts else { return Ok(Reconciled::default()) };
+        let (done, refused) = hosts::reconcile(&self.store, authority, options, now).await?;
+        self.metrics.count_hosts(&done);
+        log("hosts", &done, faults);
+        faults.extend(refused.into_iter().map(|(ingress, error)| format!("Ingress {ingress}: {error}")));
         Ok(done)
     }
 }
 
-async fn load_patiently<S: Store>(
-    store: &S,
-    options: &RootOptions,
-    clock: &impl Fn() -> OffsetDateTime,
-) -> Result<SelfSigned, RootError> {
+/// Does `attempt` again for as long as the store does not answer: an error is not an absence.
+async fn patiently<T, F>(attempt: impl Fn() -> F) -> Result<T, StartError>
+where
+    F: Future<Output = Result<T, StartError>>,
+{
     let mut pause = FIRST_RETRY;
     let mut waited = Duration::ZERO;
     loop {
-        match roots::load_or_create(store, options, clock()).await {
-            Err(RootError::Store(StoreError::Unavailable(reason))) if waited < START_DEADLINE => {
+        match attempt().await {
+            Err(
+                StartError::Root(RootError::Store(StoreError::Unavailable(reason)))
+                | StartError::Plugged(PluggedError::Store(StoreError::Unavailable(reason))),
+            ) if waited < START_DEADLINE => {
                 tracing::warn!(reason, "the store does not answer, trying again");
                 tokio::time::sleep(pause).await;
                 waited += pause;
@@ -210,9 +341,10 @@ async fn follow_self_signed<S: Store>(
     store: &S,
     options: &RootOptions,
     current: &mut Box<SelfSigned>,
+    may_renew: bool,
     now: OffsetDateTime,
 ) -> Result<Option<Arc<Authority>>, RootError> {
-    let next = match roots::check(store, options, current, now).await {
+    let next = match roots::check(store, options, current, may_renew, now).await {
         Ok(Checked::Unchanged) => return Ok(None),
         Ok(Checked::Reloaded(next) | Checked::Renewed(next)) => next,
         // Another replica renewed at the same moment; the next turn reads what it made.
@@ -223,21 +355,12 @@ async fn follow_self_signed<S: Store>(
     Ok(Some(Arc::clone(&current.authority)))
 }
 
-fn warn_of_end(authority: &Authority, now: OffsetDateTime) {
-    let left = authority.end_of_life() - now;
-    if left < WARN_BEFORE_END {
-        tracing::error!(days = left.whole_days(), end = %authority.end_of_life(), "the CA certificate ends soon");
-    }
-}
-
-fn log(done: &Reconciled) {
+fn log(of: &'static str, done: &Reconciled, faults: &mut BTreeSet<String>) {
     let Reconciled { created, refreshed, roots_updated, deleted, failed, .. } = done;
     if created + refreshed + roots_updated + deleted > 0 {
-        tracing::info!(created, refreshed, roots_updated, deleted, "Secrets of accounts written");
+        tracing::info!(of, created, refreshed, roots_updated, deleted, "Secrets written");
     }
-    for (account, error) in failed {
-        tracing::warn!(%account, %error, "the Secret of an account could not be written");
-    }
+    faults.extend(failed.iter().map(|(name, error)| format!("no Secret of {of} for {name}: {error}")));
 }
 
 #[cfg(test)]

@@ -99,7 +99,8 @@ impl CustomDnsNames {
     }
 }
 
-fn is_dns_name(name: &str) -> bool {
+/// Lower-case labels with dots between them (RFC 1123 section 2.1).
+pub(super) fn is_dns_name(name: &str) -> bool {
     let label = |label: &str| {
         !label.is_empty()
             && label.len() <= 63

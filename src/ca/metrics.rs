@@ -34,6 +34,8 @@ pub struct Metrics {
     pub secrets_refreshed: Number,
     pub secrets_deleted: Number,
     pub secrets_failed: Number,
+    pub host_certificates: Number,
+    pub host_certificates_failed: Number,
     sign_errors: Family<SignError, Number>,
     root_expiry_timestamp: Number,
     root_expiry_seconds: Number,
@@ -65,6 +67,14 @@ impl Metrics {
         add("secret_refreshed_count", "Secrets of accounts refreshed", &self.secrets_refreshed);
         add("secret_deleted_cert_count", "Secrets of accounts deleted", &self.secrets_deleted);
         add("secret_failed_count", "Secrets of accounts that failed", &self.secrets_failed);
+        let hosts = registry.sub_registry_with_prefix("portcullis_ca");
+        let mut add = |name: &str, help: &str, metric: &Number| hosts.register(name, help, metric.clone());
+        add("host_certificate_count", "Certificates of hosts issued", &self.host_certificates);
+        add(
+            "host_certificate_failed_count",
+            "Certificates of hosts that failed",
+            &self.host_certificates_failed,
+        );
     }
 
     /// Takes the ends of root and chain from the authority in use. An ended one counts below zero.
@@ -82,6 +92,12 @@ impl Metrics {
             self.csr_parsing_errors.inc();
         }
         self.sign_errors.get_or_create(&SignError { error: error.label() }).inc();
+    }
+
+    pub fn count_hosts(&self, done: &Reconciled) {
+        let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+        self.host_certificates.inc_by(count(done.created + done.refreshed));
+        self.host_certificates_failed.inc_by(count(done.failed.len()));
     }
 
     pub fn count_accounts(&self, done: &Reconciled) {

@@ -18,13 +18,17 @@ pub mod csr;
 pub mod distribution;
 #[cfg(test)]
 mod fixtures;
+pub mod hosts;
 pub mod identity;
+pub mod instance;
 pub mod key;
 pub mod metrics;
+pub mod own_certificate;
 pub mod pem;
 pub mod plugged;
 mod profile;
 pub mod proto;
+pub mod renewal;
 pub mod roots;
 pub mod server;
 pub mod service;

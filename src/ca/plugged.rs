@@ -17,7 +17,8 @@ use super::authority::{Authority, MaterialError};
 use super::bundle::RootBundle;
 use super::certificate::Certificate;
 use super::key::PrivateKey;
-use super::store::{Secret, SecretBytes};
+use super::store::{Secret, SecretBytes, Store, StoreError};
+use crate::store::objects::ObjectName;
 
 /// The Secret that holds a plugged-in CA, in the storage namespace.
 pub const SECRET_NAME: &str = "cacerts";
@@ -80,6 +81,8 @@ pub enum PluggedError {
         "{0}: the new roots neither contain the present ones nor are contained in them, so running workloads would lose each other; add the new root beside the old one first"
     )]
     UnrelatedRoots(String),
+    #[error(transparent)]
+    Store(#[from] StoreError),
 }
 
 /// The files of a plugged-in CA, as bytes of one moment.
@@ -172,33 +175,82 @@ impl Files {
     }
 }
 
-/// Watches a directory with a plugged-in CA.
+/// Where the operator keeps the CA.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Place {
+    Directory(PathBuf),
+    Secret(ObjectName),
+}
+
+/// Follows a plugged-in CA.
 pub struct Plugged {
-    directory: PathBuf,
+    place: Place,
     files: Files,
 }
 
 impl Plugged {
     /// Reads and checks the directory; `None` if there is no plugged-in CA in it.
     pub fn load(directory: &Path, now: OffsetDateTime) -> Result<Option<(Self, Authority)>, PluggedError> {
-        let files = Files::read(directory)?;
-        let plugged = |authority| (Self { directory: directory.to_owned(), files: files.clone() }, authority);
-        Ok(files.authority(now)?.map(plugged))
+        Self::new(Place::Directory(directory.to_owned()), Files::read(directory)?, now)
+    }
+
+    /// Reads and checks the Secret `cacerts` in `namespace`; `None` if there certainly is none, or no plugged-in CA
+    /// in it.
+    pub async fn load_secret<S: Store>(
+        store: &S,
+        namespace: &str,
+        now: OffsetDateTime,
+    ) -> Result<Option<(Self, Authority)>, PluggedError> {
+        let name = ObjectName::new(namespace, SECRET_NAME);
+        match store.secret(&name).await? {
+            Some(secret) => Self::new(Place::Secret(name), Files::from_secret(&secret), now),
+            None => Ok(None),
+        }
+    }
+
+    /// Whether it lies in files, which no store tells of.
+    pub fn is_in_files(&self) -> bool {
+        matches!(self.place, Place::Directory(_))
     }
 
     /// Looks again. `None` if nothing changed that matters; an error leaves the present authority in use, and is
     /// given once for each change.
-    pub fn reload(
+    pub async fn reload<S: Store>(
         &mut self,
+        store: &S,
         current: &Authority,
         now: OffsetDateTime,
     ) -> Result<Option<Authority>, PluggedError> {
-        let files = Files::read(&self.directory)?;
+        let files = match &self.place {
+            Place::Directory(directory) => Files::read(directory)?,
+            Place::Secret(name) => match store.secret(name).await? {
+                Some(secret) => Files::from_secret(&secret),
+                None => Files { place: self.files.place.clone(), contents: BTreeMap::new() },
+            },
+        };
+        self.take(files, current, now)
+    }
+
+    fn new(
+        place: Place,
+        files: Files,
+        now: OffsetDateTime,
+    ) -> Result<Option<(Self, Authority)>, PluggedError> {
+        let authority = files.authority(now)?;
+        Ok(authority.map(|authority| (Self { place, files }, authority)))
+    }
+
+    fn take(
+        &mut self,
+        files: Files,
+        current: &Authority,
+        now: OffsetDateTime,
+    ) -> Result<Option<Authority>, PluggedError> {
         if files == self.files {
             return Ok(None);
         }
         self.files = files;
-        let place = || self.directory.display().to_string();
+        let place = || self.files.place.clone();
         let gone = || PluggedError::Incomplete { place: place(), missing: CLASSIC.files().collect() };
         let next = self.files.authority(now)?.ok_or_else(gone)?;
         if is_same(current, &next) {

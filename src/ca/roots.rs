@@ -123,15 +123,17 @@ pub async fn load<S: Store>(
     }
 }
 
-/// One turn of the rotator: follows the Secret, and renews the root if that is due.
+/// One turn of the rotator: follows the Secret, and renews the root if that is due and `may_renew` says that it is
+/// for this replica to do.
 pub async fn check<S: Store>(
     store: &S,
     options: &RootOptions,
     current: &SelfSigned,
+    may_renew: bool,
     now: OffsetDateTime,
 ) -> Result<Checked, RootError> {
     let material = read(store, options).await?;
-    if is_due(&material.certificate, options.grace_percent, now) {
+    if may_renew && is_due(&material.certificate, options.grace_percent, now) {
         return Ok(Checked::Renewed(Box::new(renew(store, options, material, now).await?)));
     }
     match material.secret.version == current.material.secret.version {
@@ -152,10 +154,15 @@ pub async fn rotate<S: Store>(
 
 /// Whether a root is in the last `grace_percent` of its life, the first moment of it included.
 pub fn is_due(root: &Certificate, grace_percent: u32, now: OffsetDateTime) -> bool {
+    now >= due_at(root, grace_percent)
+}
+
+/// When the last `grace_percent` of a root's life begin.
+pub fn due_at(root: &Certificate, grace_percent: u32) -> OffsetDateTime {
     let life = root.not_after - root.not_before;
     // In floating point: whole seconds times a percentage overflow for very long lives.
     let grace = life.as_seconds_f64() * f64::from(grace_percent) / 100.0;
-    now >= root.not_after - time::Duration::saturating_seconds_f64(grace)
+    root.not_after - time::Duration::saturating_seconds_f64(grace)
 }
 
 async fn read<S: Store>(store: &S, options: &RootOptions) -> Result<Material, RootError> {

@@ -2,9 +2,13 @@
 //!
 //! A write names the version it replaces, and no version means "must not exist yet": creation is therefore the
 //! lock that decides between replicas, and no write can undo one it has not seen. Implementations:
-//! [`directory::Directory`] here, the Kubernetes API elsewhere.
+//! [`directory::Directory`] on one machine, [`kubernetes::Kubernetes`] in a cluster, [`any::AnyStore`] for whoever
+//! lets the operator choose.
 
+pub mod any;
 pub mod directory;
+mod documents;
+pub mod kubernetes;
 #[cfg(any(test, feature = "testing"))]
 pub mod memory;
 
@@ -147,10 +151,22 @@ pub struct Namespace {
     pub terminating: bool,
 }
 
+/// A `tls` entry of an Ingress that asks for a certificate by annotation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateRequest {
+    pub ingress: ObjectName,
+    pub secret: ObjectName,
+    /// As they are written, those of the rules where the entry names none.
+    pub hosts: Vec<String>,
+}
+
 /// Where the CA keeps its objects.
 pub trait Store: Send + Sync {
     /// What all objects amount to. Far cheaper than reading them: it is asked for at every turn.
     fn revision(&self) -> impl Future<Output = Result<Revision, StoreError>> + Send;
+
+    /// Waits until the revision may be another than `since`; for ever where the store cannot tell by itself.
+    fn changed(&self, since: &Revision) -> impl Future<Output = ()> + Send;
 
     /// The Secret, or `None` only if it certainly does not exist.
     fn secret(&self, name: &ObjectName) -> impl Future<Output = Result<Option<Secret>, StoreError>> + Send;
@@ -161,8 +177,8 @@ pub trait Store: Send + Sync {
     /// Creates (`version` is `None`) or replaces exactly that version.
     fn write_secret(&self, secret: &Secret) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Deletes; one that does not exist is success.
-    fn delete_secret(&self, name: &ObjectName) -> impl Future<Output = Result<(), StoreError>> + Send;
+    /// Deletes exactly the version that was read; one that does not exist is success.
+    fn delete_secret(&self, secret: &Secret) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// The ConfigMaps of a name in all namespaces.
     fn config_maps(&self, name: &str) -> impl Future<Output = Result<Vec<ConfigMap>, StoreError>> + Send;
@@ -171,6 +187,14 @@ pub trait Store: Send + Sync {
     fn write_config_map(&self, map: &ConfigMap) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     fn accounts(&self) -> impl Future<Output = Result<Vec<Account>, StoreError>> + Send;
+
+    /// What Ingresses ask for, but for Secrets that are known to come from somebody else.
+    fn certificate_requests(
+        &self,
+    ) -> impl Future<Output = Result<Vec<CertificateRequest>, StoreError>> + Send;
+
+    /// The Secrets that [`hosts`](super::hosts) has made.
+    fn issued_secrets(&self) -> impl Future<Output = Result<Vec<Secret>, StoreError>> + Send;
 
     fn namespaces(&self) -> impl Future<Output = Result<Vec<Namespace>, StoreError>> + Send;
 }

@@ -1,10 +1,11 @@
 //! `portcullis ca`: make, look at and rotate the root, issue and check certificates, run the CSR service.
 //!
-//! Works on a state directory, without a cluster. Exit codes: 0 done, 1 the operation found an error or was
+//! Works on a state directory, without a cluster, or on the objects of one. Exit codes: 0 done, 1 the operation found an error or was
 //! refused, 2 wrong usage.
 
 mod csr;
 mod issue;
+mod metrics_port;
 mod output;
 mod root;
 mod serve;
@@ -26,7 +27,10 @@ use crate::ca::identity;
 use crate::ca::key::KeyAlgorithm;
 use crate::ca::plugged::Plugged;
 use crate::ca::roots::{self, RootOptions, SelfSigned};
+use crate::ca::store::any::AnyStore;
 use crate::ca::store::directory::Directory;
+use crate::ca::store::kubernetes::Kubernetes;
+use crate::sources::kubernetes;
 
 /// Arguments of `portcullis ca`.
 #[derive(Args)]
@@ -59,6 +63,12 @@ enum Command {
 
 #[derive(Args)]
 struct Common {
+    /// Where Secrets, ConfigMaps and ServiceAccounts are.
+    #[arg(long, global = true, value_enum, env = "PORTCULLIS_SOURCE", default_value_t = Source::Directory)]
+    source: Source,
+    /// Kubeconfig file; without one the Service Account of the pod, then ~/.kube/config.
+    #[arg(long, global = true, value_name = "FILE", env = "PORTCULLIS_KUBECONFIG")]
+    kubeconfig: Option<PathBuf>,
     /// Folder that holds Secrets and ConfigMaps.
     #[arg(
         long,
@@ -101,6 +111,14 @@ struct Common {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Source {
+    /// A state directory and folders of manifests.
+    Directory,
+    /// The Kubernetes API.
+    Kubernetes,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum OutputFormat {
     Text,
     Json,
@@ -120,8 +138,8 @@ pub fn run(args: CaArgs) -> ExitCode {
 
 fn execute(args: CaArgs, output: Output) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let context = Context::new(args.common)?;
     runtime.block_on(async {
+        let context = Context::new(args.common).await?;
         match args.command {
             Command::Init => root::init(&context, output).await,
             Command::Show(args) => root::show(&context, args, output).await,
@@ -137,7 +155,7 @@ fn execute(args: CaArgs, output: Output) -> anyhow::Result<ExitCode> {
 
 /// The common arguments, checked.
 struct Context {
-    store: Directory,
+    store: AnyStore,
     root: RootOptions,
     ca_dir: Option<PathBuf>,
     maps: MapNames,
@@ -145,7 +163,7 @@ struct Context {
 }
 
 impl Context {
-    fn new(common: Common) -> anyhow::Result<Self> {
+    async fn new(common: Common) -> anyhow::Result<Self> {
         let trust_domain = identity::trust_domain(&common.trust_domain)?;
         let extra_roots = match &common.root_cert {
             Some(path) => RootBundle::from_pem(&read(path)?)?,
@@ -159,28 +177,42 @@ impl Context {
             extra_roots,
             ..RootOptions::default()
         };
-        let store = Directory::new(common.state_dir, common.manifests);
+        let store = match common.source {
+            Source::Directory => AnyStore::Directory(Directory::new(common.state_dir, common.manifests)),
+            Source::Kubernetes => AnyStore::Kubernetes(Kubernetes::new(
+                kubernetes::connect(common.kubeconfig.as_deref()).await?,
+            )),
+        };
         Ok(Self { store, root, ca_dir: common.ca_dir, maps: MapNames::default(), trust_domain })
     }
 
-    /// The self-signed root; refused where a plugged-in CA is named, whose root is not ours to change.
+    /// The self-signed root; refused where there is a plugged-in CA, whose root is not ours to change.
     async fn self_signed(&self) -> anyhow::Result<SelfSigned> {
         anyhow::ensure!(
-            self.ca_dir.is_none(),
+            self.plugged().await?.is_none(),
             "a plugged-in CA is rotated by its operator, not by this command"
         );
         Ok(roots::load(&self.store, &self.root, now()).await?)
     }
 
-    /// The authority that signs: the plugged-in one if a folder is named, else the self-signed root.
+    /// The authority that signs: the plugged-in one if there is one, else the self-signed root.
     async fn authority(&self) -> anyhow::Result<Arc<Authority>> {
-        match &self.ca_dir {
+        match self.plugged().await? {
+            Some(authority) => Ok(Arc::new(authority)),
             None => Ok(roots::load(&self.store, &self.root, now()).await?.authority),
-            Some(directory) => match Plugged::load(directory, now())? {
-                Some((_, authority)) => Ok(Arc::new(authority)),
-                None => anyhow::bail!("{}: no plugged-in CA found", directory.display()),
-            },
         }
+    }
+
+    /// The plugged-in CA: in the folder that was named, else in the Secret `cacerts`.
+    async fn plugged(&self) -> anyhow::Result<Option<Authority>> {
+        let found = match &self.ca_dir {
+            None => Plugged::load_secret(&self.store, &self.root.storage_namespace, now()).await?,
+            Some(directory) => match Plugged::load(directory, now())? {
+                None => anyhow::bail!("{}: no plugged-in CA found", directory.display()),
+                found => found,
+            },
+        };
+        Ok(found.map(|(_, authority)| authority))
     }
 }
 

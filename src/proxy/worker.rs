@@ -55,6 +55,8 @@ pub struct WorkerParts {
     pub stats: Arc<WorkerStats>,
     pub access_log: AccessLog,
     pub upstream_tls: ClientTls,
+    /// For backends that are workloads of the mesh.
+    pub mesh_tls: ClientTls,
     /// Says when the worker should drain and end, and which of its sockets are closed then.
     pub stop: watch::Receiver<Option<Closing>>,
 }
@@ -100,7 +102,8 @@ pub fn run(parts: WorkerParts) -> io::Result<()> {
 }
 
 async fn serve(parts: WorkerParts) -> io::Result<()> {
-    let WorkerParts { http, https, mesh, hbone, shared, stats, access_log, upstream_tls, mut stop } = parts;
+    let WorkerParts { http, https, mesh, hbone, shared, stats, access_log, upstream_tls, mesh_tls, mut stop } =
+        parts;
     let deadlines = Deadlines::new();
     let snapshot = shared.load();
     let limits = pool_limits(&snapshot.settings);
@@ -115,7 +118,9 @@ async fn serve(parts: WorkerParts) -> io::Result<()> {
         derived: RefCell::new(Rc::new(Derived::new(&snapshot.settings))),
         access_log,
         handshakes: Handshakes::default(),
-        upstream: Upstream::new(limits, upstream_tls, deadlines.clone()).guarding_names(guarded),
+        upstream: Upstream::new(limits, upstream_tls, deadlines.clone())
+            .with_mesh(mesh_tls)
+            .guarding_names(guarded),
         deadlines: deadlines.clone(),
         drain: Drain::default(),
         guards: Guards::default(),

@@ -41,6 +41,9 @@ pub(super) fn broken_rules(settings: &Settings) -> Vec<Broken> {
         ("client-header-timeout", s.client_header_timeout),
         ("client-body-timeout", s.client_body_timeout),
         ("proxy-protocol-header-timeout", s.proxy_protocol_header_timeout),
+        ("ca-workload-cert-ttl", s.ca_workload_cert_ttl),
+        ("ca-max-workload-cert-ttl", s.ca_max_workload_cert_ttl),
+        ("ca-secret-cert-ttl", s.ca_secret_cert_ttl),
         ("proxy-connect-timeout", s.proxy_connect_timeout),
         ("proxy-read-timeout", s.proxy_read_timeout),
         ("proxy-send-timeout", s.proxy_send_timeout),
@@ -55,6 +58,8 @@ pub(super) fn broken_rules(settings: &Settings) -> Vec<Broken> {
         ("annotations-prefix", &s.annotations_prefix),
         ("mesh-root-namespace", &s.mesh_root_namespace),
         ("mesh-trust-domain", &s.mesh_trust_domain),
+        ("ca-storage-namespace", &s.ca_storage_namespace),
+        ("ca-trust-domain", &s.ca_trust_domain),
     ] {
         rule(key, !name.contains(char::is_whitespace), "must be one word");
     }
@@ -89,6 +94,16 @@ pub(super) fn broken_rules(settings: &Settings) -> Vec<Broken> {
         s.ocsp_responder_overrides.keys().all(|url| url.contains("://") && !url.contains('@')),
         "must be pairs of URLs without users and passwords",
     );
+    rule(
+        "ca-secret-cert-ttl",
+        s.ca_secret_cert_ttl >= Duration::from_secs(3600),
+        "must be at least 1h: certificates are replaced at half of their life, and 10 minutes before its end",
+    );
+    rule(
+        "ca-jwt-issuers",
+        s.ca_jwt_issuers.values().all(|keys| !keys.contains("://") || keys.starts_with("https://")),
+        "must be pairs of an issuer and a file or an https URL",
+    );
     if let Some(namespace) = &s.watch_namespace {
         rule("watch-namespace", !namespace.contains([',', '/', ' ']), "must be one namespace");
     }
@@ -114,6 +129,12 @@ pub(super) fn doubts(settings: &Settings) -> Vec<Broken> {
         doubts.push(Broken {
             key: "configmap",
             reason: "has no effect with the directory source: settings belong into the settings file there",
+        });
+    }
+    if settings.ca && settings.source == Source::Directory && settings.state_dir.is_none() {
+        doubts.push(Broken {
+            key: "ca",
+            reason: "cannot start without `state-dir` where there is no cluster: the CA keeps its key there",
         });
     }
     if settings.proxy_real_ip_cidr.iter().any(|network| network.prefix_len() == 0) {
@@ -192,5 +213,13 @@ mod tests {
         let everyone = vec!["0.0.0.0/0".parse().unwrap()];
         let settings = Settings { proxy_real_ip_cidr: everyone, ..Settings::default() };
         assert_eq!(doubts(&settings)[0].key, "proxy-real-ip-cidr");
+    }
+
+    #[test]
+    fn a_ca_without_a_place_for_its_key_is_doubted() {
+        let settings = Settings { ca: true, ..Settings::default() };
+        assert_eq!(doubts(&settings)[0].key, "ca");
+        let settings = Settings { source: Source::Kubernetes, ..settings };
+        assert_eq!(doubts(&settings), []);
     }
 }

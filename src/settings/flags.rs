@@ -42,6 +42,8 @@ pub const FLAGS: &[&str] = &[
     "admin-port",
     "workers",
     "state-dir",
+    "ca",
+    "ca-port",
     "default-ssl-certificate",
     "ssl-session-ticket-secret",
     "publish-status-address",

@@ -180,7 +180,8 @@ settings! {
     /// Worker threads; 0 means one per core.
     workers: usize = 0,
         Restart("worker threads and their sockets are made at start"), Count("threads"), "4";
-    /// Folder for what survives the end of the process: OCSP staples and objects, private keys among them.
+    /// Folder for what survives the end of the process: OCSP staples, objects (private keys among them) and, without a
+    /// cluster, what the CA keeps.
     state_dir: Option<PathBuf> = None,
         Restart("state is read once, at start"), None, "/var/lib/portcullis";
     /// Whether objects are kept in `state-dir`, Secrets with their private keys among them, so that a start while
@@ -308,6 +309,61 @@ settings! {
     /// Networks of peers whose x-forwarded-client-cert may be passed on.
     forward_client_cert_cidr: Vec<IpNet> = Vec::new(),
         Dynamic, None, "10.0.0.0/8";
+
+    // The workload CA.
+
+    /// Whether the gateway runs the workload CA, in threads of its own beside the workers.
+    ca: bool = false,
+        Restart("the CA is started with the process"), None, "true";
+    /// Port of the CA's CSR service; 0 lets the system choose.
+    ca_port: u16 = 8060,
+        Restart("listeners are opened before workers start"), None, "15012";
+    /// Namespace of the CA's own Secrets.
+    ca_storage_namespace: String = "istio-system".into(),
+        Restart("the CA is started with the process"), None, "mesh";
+    /// SPIFFE trust domain of what the CA issues.
+    ca_trust_domain: String = "cluster.local".into(),
+        Restart("the CA is started with the process"), None, "mesh.example";
+    /// Folder with a plugged-in CA; without one the Secret `cacerts`, then a root of its own.
+    ca_dir: Option<PathBuf> = None,
+        Restart("the CA is started with the process"), None, "/etc/cacerts";
+    /// Whether every ServiceAccount gets a Secret with key and certificate.
+    ca_accounts: bool = true,
+        Restart("the CA is started with the process"), None, "false";
+    /// Whether Ingresses with the annotation `issue-certificate` get TLS Secrets from the CA.
+    ca_ingress_certificates: bool = true,
+        Restart("the CA is started with the process"), None, "false";
+    /// DNS names and addresses in the certificate of the CSR service.
+    ca_host_identities: Vec<String> =
+            vec!["istio-ca".into(), "istio-citadel".into(), "localhost".into(), "127.0.0.1".into()],
+        Restart("the CA is started with the process"), None, "portcullis.ingress.svc";
+    /// Issuers of tokens that callers may show, each with its keys, as `issuer=file` or `issuer=https://…`.
+    ca_jwt_issuers: BTreeMap<String, String> = BTreeMap::new(),
+        Restart("the CA is started with the process"), None, "https://issuer.example=/etc/jwks.json";
+    /// PEM file with the roots that https URLs of `ca-jwt-issuers` verify against, in place of the web's.
+    ca_jwks_roots: Option<PathBuf> = None,
+        Restart("the CA is started with the process"), None, "/etc/issuer-roots.pem";
+    /// Audiences of which a token needs one.
+    ca_token_audiences: Vec<String> = vec!["istio-ca".into()],
+        Restart("the CA is started with the process"), None, "istio-ca, mesh";
+    /// What callers call the cluster that the CA is in; an empty name means it too.
+    ca_cluster_id: String = "Kubernetes".into(),
+        Restart("the CA is started with the process"), None, "east";
+    /// ServiceAccounts (namespace/name) that may ask for the identities of workloads on their node.
+    ca_trusted_node_accounts: Vec<ObjectName> = Vec::new(),
+        Restart("the CA is started with the process"), None, "istio-system/ztunnel";
+    /// Life of certificates whose request names none.
+    ca_workload_cert_ttl: Duration = seconds(24 * 3600),
+        Restart("the CA is started with the process"), Time, "12h";
+    /// Longest life that a request may name.
+    ca_max_workload_cert_ttl: Duration = seconds(90 * 24 * 3600),
+        Restart("the CA is started with the process"), Time, "72h";
+    /// Life of certificates in Secrets, of ServiceAccounts and of hosts.
+    ca_secret_cert_ttl: Duration = seconds(90 * 24 * 3600),
+        Restart("the CA is started with the process"), Time, "720h";
+    /// ServiceAccount (namespace/name) whose identity the gateway shows to backends with `backend-mtls`.
+    ca_gateway_account: Option<ObjectName> = None,
+        Restart("the CA is started with the process"), None, "ingress/portcullis";
 
     // Redirects and HSTS.
 

@@ -100,6 +100,8 @@ pub enum Action {
 pub struct RoutePolicy {
     pub redirect: HttpsRedirect,
     pub protocol: BackendProtocol,
+    /// Backends with TLS are workloads of the mesh: both sides show certificates of its CA.
+    pub backend_mtls: bool,
     /// Bytes of request body; `None` is unlimited.
     pub max_body: Option<u64>,
     pub connect_timeout: Duration,

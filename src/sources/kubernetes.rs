@@ -25,6 +25,7 @@ use tokio::task::JoinSet;
 use super::Batch;
 use crate::store::objects::{Kind, ObjectName};
 pub use api::{Api, ApiError, connect};
+pub use backoff::Backoff;
 pub use config_map::{kept_config_map, read_config_map};
 use hub::Hub;
 pub use keeper::Keep;

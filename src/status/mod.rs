@@ -7,7 +7,7 @@
 mod addresses;
 mod events;
 mod ingresses;
-mod lease;
+pub mod lease;
 
 use std::future::pending;
 use std::sync::Arc;

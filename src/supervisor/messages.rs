@@ -104,6 +104,7 @@ pub enum Port {
     MeshPort,
     HbonePort,
     AdminPort,
+    CaPort,
 }
 
 /// The generations there are, for `/api/v1/status`.
@@ -166,6 +167,7 @@ impl Port {
             Self::MeshPort => "mesh-port",
             Self::HbonePort => "hbone-port",
             Self::AdminPort => "admin-port",
+            Self::CaPort => "ca-port",
         }
     }
 }

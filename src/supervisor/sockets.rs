@@ -121,7 +121,8 @@ impl Group {
 
 /// By the name of the socket unit, or else by its address.
 fn is_for(activated: &Activated, wanted: &Listener) -> bool {
-    let names = [Port::HttpPort, Port::HttpsPort, Port::MeshPort, Port::HbonePort, Port::AdminPort];
+    let names =
+        [Port::HttpPort, Port::HttpsPort, Port::MeshPort, Port::HbonePort, Port::AdminPort, Port::CaPort];
     let names = names.map(Port::as_str);
     match names.contains(&activated.name.as_str()) {
         true => activated.name == wanted.port.as_str(),

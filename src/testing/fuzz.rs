@@ -9,7 +9,7 @@ use rustls::server::Acceptor;
 use rustls_pki_types::CertificateDer;
 use time::OffsetDateTime;
 
-use crate::ca::authn::jwt::{Jwks, JwtIssuer};
+use crate::ca::authn::jwt::{self, Jwks, JwtIssuer};
 use crate::ca::bundle::RootBundle;
 use crate::ca::csr::PublicKey;
 use crate::names::canonical_host;
@@ -144,28 +144,31 @@ pub fn signing_request(bytes: &[u8]) {
     }
 }
 
-/// A key set and a token, with a NUL between them.
+/// A token of a stranger, and a key set: no key of ours signed the one, and the other is at most a key set.
 pub fn token(bytes: &[u8]) {
-    let mut parts = bytes.splitn(2, |byte| *byte == 0);
-    let (keys, token) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-    let (Ok(keys), Ok(token)) = (Jwks::from_json(keys), std::str::from_utf8(token)) else { return };
-    let issuer = JwtIssuer { issuer: "https://issuer".to_owned(), audiences: vec!["ca".to_owned()], keys };
-    let _ = issuer.verify(token, "cluster.local", OffsetDateTime::UNIX_EPOCH);
+    let _ = Jwks::from_json(bytes);
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let _ = jwt::issuer_of(text);
+    let key = r#"{"keys": [{"kty": "EC", "crv": "P-256",
+        "x": "gI0GAILBdu7T53akrFmMyGcsF3n5dO7MmwNBHKW5SV0", "y": "SLW_xSffzlPWrHEVI30DHM_4egVwt3NQqeUD7nMFpps"}]}"#;
+    let keys = Jwks::from_json(key.as_bytes()).expect("a key set");
+    let issuer = JwtIssuer { issuer: "i".to_owned(), audiences: vec!["a".to_owned()], keys };
+    assert!(issuer.verify(text, "cluster.local", OffsetDateTime::UNIX_EPOCH).is_err());
 }
 
-/// A SPIFFE ID: its parts make the same again.
+/// A SPIFFE ID: what is accepted has exactly one spelling.
 pub fn spiffe_id(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let Ok(id) = SpiffeId::parse(text) else { return };
-    let again =
-        SpiffeId::new(id.trust_domain(), id.namespace(), id.service_account()).expect("its own parts");
-    assert_eq!(again.as_uri(), text);
+    assert_eq!(id.as_uri(), text);
+    let again = SpiffeId::new(id.trust_domain(), id.namespace(), id.service_account());
+    assert_eq!(again.expect("its own parts"), id);
 }
 
-/// A bundle of roots: what is written of it reads as the same.
+/// A bundle of roots: written and read again it is the same set.
 pub fn root_bundle(bytes: &[u8]) {
     let Ok(bundle) = RootBundle::from_pem(bytes) else { return };
-    let again = RootBundle::from_pem(bundle.to_pem().as_bytes()).expect("its own text");
+    let again = RootBundle::from_pem(bundle.to_pem().as_bytes()).expect("what was written");
     assert!(again.same_as(&bundle));
 }
 
@@ -177,8 +180,10 @@ mod tests {
 
     /// Bytes that get past the first check of one parser or another.
     fn bytes() -> impl Strategy<Value = Vec<u8>> {
-        let starts: [&[u8]; 10] = [
+        let starts: [&[u8]; 12] = [
             b"",
+            b"spiffe://cluster.local/ns/",
+            b"-----BEGIN CERTIFICATE-----\n",
             b"GET / HTTP/1.1\r\nHost: a\r\n",
             b"5\r\nhello\r\n",
             b"/a/%2e%2e/",

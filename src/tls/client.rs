@@ -1,7 +1,7 @@
 //! TLS towards backends: configurations to connect with, and errors in words for the operator.
 //!
 //! Built when policies are compiled and shared by all workers; the upstream client connects with them. Who
-//! verifies, verifies: chain, names and validity. Not verifying is a choice of the operator (it is what
+//! verifies, verifies: chain, names and validity, or identity in place of names within the mesh. Not verifying is a choice of the operator (it is what
 //! `backend-protocol: HTTPS` means where nothing else is said), never a fallback.
 
 use std::hash::{Hash, Hasher};
@@ -9,8 +9,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::{fmt, io};
 
-use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{ResolvesClientCert, Resumption, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{
@@ -18,6 +18,8 @@ use rustls::{
 };
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+
+use super::own_identity::OwnIdentity;
 
 #[cfg(test)]
 pub(crate) mod tests;
@@ -33,7 +35,8 @@ pub struct ClientTls(Arc<Settings>);
 struct Settings {
     http1: Arc<ClientConfig>,
     http2: Arc<ClientConfig>,
-    verifies: bool,
+    /// Whether the certificate must be for the name that is connected to.
+    verifies_names: bool,
 }
 
 /// Whom to believe.
@@ -82,7 +85,14 @@ impl ClientTls {
     pub fn unverified() -> Self {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let schemes = provider.signature_verification_algorithms.supported_schemes();
-        Self::with_verifier(provider, Arc::new(AnyCertificate(schemes)), false)
+        Self::with_verifier(provider, Arc::new(AnyCertificate(schemes)), None, false)
+    }
+
+    /// Shows the gateway's own certificate, and takes those of other workloads of the mesh.
+    pub fn mesh(identity: &OwnIdentity) -> Self {
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let shown: Arc<dyn ResolvesClientCert> = Arc::new(identity.clone());
+        Self::with_verifier(provider, Arc::new(identity.clone()), Some(shown), false)
     }
 
     /// Takes certificates that lead to one of `roots` and are for the name that is connected to.
@@ -92,25 +102,34 @@ impl ClientTls {
         let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider.clone())
             .build()
             .map_err(|_| RootsError::Empty)?;
-        Ok(Self::with_verifier(provider, verifier, true))
+        Ok(Self::with_verifier(provider, verifier, None, true))
     }
 
     fn with_verifier(
         provider: Arc<CryptoProvider>,
         verifier: Arc<dyn ServerCertVerifier>,
-        verifies: bool,
+        shown: Option<Arc<dyn ResolvesClientCert>>,
+        verifies_names: bool,
     ) -> Self {
         let config = |alpn: &[u8]| {
-            let mut config = ClientConfig::builder_with_provider(provider.clone())
+            let builder = ClientConfig::builder_with_provider(provider.clone())
                 .with_protocol_versions(rustls::ALL_VERSIONS)
                 .unwrap_or_else(|_| unreachable!("the provider has suites for TLS 1.2 and 1.3"))
                 .dangerous()
-                .with_custom_certificate_verifier(verifier.clone())
-                .with_no_client_auth();
+                .with_custom_certificate_verifier(verifier.clone());
+            let mut config = match &shown {
+                None => builder.with_no_client_auth(),
+                Some(shown) => {
+                    let mut config = builder.with_client_cert_resolver(shown.clone());
+                    // A resumed session is one of the certificates and roots of before.
+                    config.resumption = Resumption::disabled();
+                    config
+                }
+            };
             config.alpn_protocols = vec![alpn.to_vec()];
             Arc::new(config)
         };
-        Self(Arc::new(Settings { http1: config(b"http/1.1"), http2: config(b"h2"), verifies }))
+        Self(Arc::new(Settings { http1: config(b"http/1.1"), http2: config(b"h2"), verifies_names }))
     }
 
     /// Handshakes as `name`, which is sent as SNI unless it is an address. Drop the future to give up.
@@ -124,7 +143,7 @@ impl ClientTls {
         let server = match ServerName::try_from(name) {
             Ok(server) => server.to_owned(),
             // A Host that is no DNS name; without a name to verify, only the unverified may go on.
-            Err(_) if self.0.verifies => return Err(ClientTlsError::WrongName),
+            Err(_) if self.0.verifies_names => return Err(ClientTlsError::WrongName),
             Err(_) => ServerName::IpAddress(address.into()),
         };
         let config = match alpn {
@@ -156,7 +175,7 @@ impl Hash for ClientTls {
 
 impl fmt::Debug for ClientTls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClientTls").field("verifies", &self.0.verifies).finish()
+        f.debug_struct("ClientTls").field("verifies_names", &self.0.verifies_names).finish()
     }
 }
 

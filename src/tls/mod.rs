@@ -10,6 +10,7 @@ pub mod hbone_client;
 pub mod keys;
 pub mod mesh;
 pub mod ocsp;
+pub mod own_identity;
 pub mod policy;
 pub mod spiffe;
 pub mod tickets;

@@ -33,6 +33,11 @@ impl Authority {
         self.0.pem()
     }
 
+    /// Its own certificate and key, as files of a plugged-in CA are made of.
+    pub fn files(&self) -> [String; 2] {
+        [self.0.pem(), self.0.key().serialize_pem()]
+    }
+
     pub fn issue(&self, host: &str) -> Pair {
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new(vec![host.to_owned()]).unwrap();

@@ -10,6 +10,7 @@ mod certificates;
 mod control_plane;
 mod gateway;
 
+mod ca;
 mod classes;
 mod conformance;
 mod kept;

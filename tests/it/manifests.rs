@@ -98,6 +98,12 @@ impl Ingress {
         self
     }
 
+    /// An annotation under our own prefix.
+    pub fn own_annotation(mut self, name: &str, value: &str) -> Self {
+        self.annotations.push((format!("portcullis.dev/{name}"), value.into()));
+        self
+    }
+
     /// The host's certificate is in this Secret.
     pub fn tls(mut self, secret: &str) -> Self {
         self.tls = Some(secret.into());

@@ -1,13 +1,12 @@
 //! What to do about one account, decided from what is there.
 
-use aws_lc_rs::digest::{SHA256, digest};
 use time::OffsetDateTime;
 
 use super::{ACCOUNT_ANNOTATION, AccountOptions, CERT_CHAIN, KEY, ROOT_CERT, SECRET_TYPE};
 use crate::ca::authority::Authority;
 use crate::ca::bundle::RootBundle;
 use crate::ca::certificate::Certificate;
-use crate::ca::key::PrivateKey;
+use crate::ca::renewal;
 use crate::ca::store::{Account, Namespace, Secret};
 use crate::store::objects::ObjectName;
 use crate::tls::spiffe::SpiffeId;
@@ -100,7 +99,8 @@ fn change(
     options: &AccountOptions,
     now: OffsetDateTime,
 ) -> Action {
-    let Some(leaf) = usable_leaf(existing) else { return Action::Issue(IssueReason::Unusable) };
+    let leaf = renewal::usable_leaf(existing.bytes(CERT_CHAIN), existing.bytes(KEY));
+    let Some(leaf) = leaf else { return Action::Issue(IssueReason::Unusable) };
     let replaced =
         |owner: &Account| !owner.uid.is_empty() && !account.uid.is_empty() && owner.uid != account.uid;
     if existing.owner.as_ref().is_some_and(replaced) {
@@ -109,10 +109,10 @@ fn change(
     if !has_names(&leaf, name, existing, options) {
         return Action::Issue(IssueReason::NamesChanged);
     }
-    if !is_signed_with(&leaf, authority) {
+    if !renewal::is_signed_with(&leaf, authority) {
         return Action::Issue(IssueReason::SignerChanged);
     }
-    let due = due_at(&leaf, name, options);
+    let due = renewal::due_at(&leaf, name, &options.grace);
     // Where the signing certificate ends first, a new certificate would end no later than this one.
     let renewable = authority.end_of_life() > leaf.not_after;
     if renewable && now >= due {
@@ -125,41 +125,9 @@ fn change(
     }
 }
 
-/// The leaf, if the Secret holds one with its key.
-fn usable_leaf(secret: &Secret) -> Option<Certificate> {
-    let leaf = Certificate::first_from_pem(secret.bytes(CERT_CHAIN)).ok()?;
-    let key = PrivateKey::from_pem(secret.bytes(KEY)).ok()?;
-    (leaf.public_key_info == key.public_key_info()).then_some(leaf)
-}
-
 fn has_names(leaf: &Certificate, name: &ObjectName, secret: &Secret, options: &AccountOptions) -> bool {
     let Ok(id) = SpiffeId::new(&options.trust_domain, &name.namespace, &name.name) else { return false };
     leaf.uris == [id.to_string()]
         && leaf.dns_names == options.dns_names.of(&name.namespace, &name.name)
         && secret.annotations.get(ACCOUNT_ANNOTATION).is_some_and(|account| **account == *name.name)
-}
-
-/// Whether the present signing certificate, or one it was renewed from with its key, signed the leaf.
-fn is_signed_with(leaf: &Certificate, authority: &Authority) -> bool {
-    let signer = authority.signer();
-    leaf.issuer == signer.subject
-        && (leaf.authority_key_id.is_none()
-            || signer.subject_key_id.is_none()
-            || leaf.authority_key_id == signer.subject_key_id)
-}
-
-/// When the certificate is to be replaced: in the last `max(ratio × life, minimum)` of its life, and up to
-/// `jitter × life` earlier, by an amount that is fixed for each certificate.
-fn due_at(leaf: &Certificate, name: &ObjectName, options: &AccountOptions) -> OffsetDateTime {
-    let life = (leaf.not_after - leaf.not_before).as_seconds_f64();
-    let grace = (life * options.grace_ratio).max(options.min_grace.as_secs_f64());
-    let early = life * options.jitter * fraction(name, &leaf.serial);
-    leaf.not_after - time::Duration::saturating_seconds_f64(grace + early)
-}
-
-/// A number from 0 to 1, the same for the same certificate and even over a fleet.
-fn fraction(name: &ObjectName, serial: &str) -> f64 {
-    let hash = digest(&SHA256, format!("{name}/{serial}").as_bytes());
-    let number = hash.as_ref().iter().take(4).fold(0_u32, |number, byte| number << 8 | u32::from(*byte));
-    f64::from(number) / f64::from(u32::MAX)
 }

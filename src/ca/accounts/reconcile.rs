@@ -20,9 +20,9 @@ use crate::tls::spiffe::{SpiffeError, SpiffeId};
 /// Writes under way at once. A store takes milliseconds for one, a fleet has thousands.
 const WRITES_AT_ONCE: usize = 64;
 
-/// Why the Secret of one account is not as it should be.
+/// Why a Secret is not as it should be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AccountError {
+pub enum SecretError {
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
@@ -33,7 +33,7 @@ pub enum AccountError {
     Identity(#[from] SpiffeError),
     #[error(transparent)]
     Names(#[from] NameError),
-    #[error("Secret {0} exists with another type and is not touched")]
+    #[error("Secret {0} is not one of ours and is not touched")]
     Foreign(ObjectName),
 }
 
@@ -44,8 +44,10 @@ pub struct Reconciled {
     pub refreshed: usize,
     pub roots_updated: usize,
     pub deleted: usize,
+    /// Secrets that someone else wrote meanwhile, and those of namespaces that are going away.
+    pub overtaken: usize,
     /// Failures by account; they are tried again in the next pass and keep no other account from its Secret.
-    pub failed: Vec<(ObjectName, AccountError)>,
+    pub failed: Vec<(ObjectName, SecretError)>,
     /// When the next Secret is due, if nothing changes before.
     pub next: Option<OffsetDateTime>,
 }
@@ -86,12 +88,20 @@ pub async fn reconcile<S: Store>(
     authority: &Authority,
     options: &AccountOptions,
     now: OffsetDateTime,
-) -> Result<Action, AccountError> {
+) -> Result<Action, SecretError> {
     let existing = store.secret(&secret_name(&account.name)).await?;
     let (name, existing) = (&account.name, existing.as_ref());
     let action = plan(name, Some(account), namespace, existing, authority, options, now);
-    carry_out(store, name, Some(account), existing, &action, authority, options, now).await?;
+    let _ = carry_out(store, name, Some(account), existing, &action, authority, options, now).await?;
     Ok(action)
+}
+
+/// What became of a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Done,
+    /// What was there has changed since it was looked at: the next pass decides anew.
+    Overtaken,
 }
 
 #[allow(clippy::too_many_arguments, reason = "the inputs of the plan, once more")]
@@ -104,27 +114,40 @@ async fn carry_out<S: Store>(
     authority: &Authority,
     options: &AccountOptions,
     now: OffsetDateTime,
-) -> Result<(), AccountError> {
-    match (action, existing) {
-        (Action::Keep { .. }, _) => Ok(()),
-        (Action::Delete, _) => Ok(store.delete_secret(&secret_name(name)).await?),
-        (Action::Foreign, _) => Err(AccountError::Foreign(secret_name(name))),
+) -> Result<Outcome, SecretError> {
+    let done = match (action, existing) {
+        (Action::Keep { .. } | Action::Delete, None) | (Action::Keep { .. }, Some(_)) => Ok(()),
+        (Action::Delete, Some(existing)) => store.delete_secret(existing).await,
+        (Action::Foreign, _) => return Err(SecretError::Foreign(secret_name(name))),
         (Action::UpdateRoots, Some(existing)) => {
             let mut secret = existing.clone();
             secret.data.insert(ROOT_CERT.to_owned(), authority.roots().to_pem().into());
-            Ok(store.write_secret(&secret).await?)
+            store.write_secret(&secret).await
         }
         (Action::UpdateRoots | Action::Issue(_), _) => {
             let secret = issue(name, account, existing, authority, options, now)?;
-            match store.write_secret(&secret).await {
-                Err(StoreError::AlreadyExists(name)) => match store.secret(&name).await? {
-                    Some(other) if other.kind != SECRET_TYPE => Err(AccountError::Foreign(name)),
-                    // Someone else was faster; the next pass looks at what they made.
-                    _ => Ok(()),
-                },
-                other => Ok(other?),
-            }
+            store.write_secret(&secret).await
         }
+    };
+    outcome(store, done, |other| other.kind == SECRET_TYPE).await
+}
+
+/// What a write of a Secret came to; `is_ours` judges one that is in its place.
+pub(in crate::ca) async fn outcome<S: Store>(
+    store: &S,
+    done: Result<(), StoreError>,
+    is_ours: impl Fn(&Secret) -> bool,
+) -> Result<Outcome, SecretError> {
+    match done {
+        Ok(()) => Ok(Outcome::Done),
+        Err(StoreError::AlreadyExists(name)) => match store.secret(&name).await? {
+            Some(other) if !is_ours(&other) => Err(SecretError::Foreign(name)),
+            _ => Ok(Outcome::Overtaken),
+        },
+        Err(
+            StoreError::Conflict(_) | StoreError::NamespaceTerminating(_) | StoreError::NamespaceNotFound(_),
+        ) => Ok(Outcome::Overtaken),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -135,7 +158,7 @@ fn issue(
     authority: &Authority,
     options: &AccountOptions,
     now: OffsetDateTime,
-) -> Result<Secret, AccountError> {
+) -> Result<Secret, SecretError> {
     let id = SpiffeId::new(&options.trust_domain, &name.namespace, &name.name)?;
     let names = WorkloadNames::new(id, options.dns_names.of(&name.namespace, &name.name).to_vec())?;
     let key = PrivateKey::generate(options.key)?;
@@ -153,20 +176,27 @@ fn issue(
 impl Reconciled {
     /// Whether everything was as it should be.
     pub fn changed_nothing(&self) -> bool {
-        self.created + self.refreshed + self.roots_updated + self.deleted + self.failed.len() == 0
+        let written = self.created + self.refreshed + self.roots_updated + self.deleted;
+        written + self.overtaken + self.failed.len() == 0
     }
 
-    fn add(&mut self, name: ObjectName, action: Action, outcome: Result<(), AccountError>) {
+    pub(in crate::ca) fn add(
+        &mut self,
+        name: ObjectName,
+        action: Action,
+        outcome: Result<Outcome, SecretError>,
+    ) {
         match (action, outcome) {
             (_, Err(error)) => self.failed.push((name, error)),
-            (Action::Issue(IssueReason::Missing), Ok(())) => self.created += 1,
-            (Action::Issue(_), Ok(())) => self.refreshed += 1,
-            (Action::UpdateRoots, Ok(())) => self.roots_updated += 1,
-            (Action::Delete, Ok(())) => self.deleted += 1,
-            (Action::Keep { until: Some(until) }, Ok(())) => {
+            (_, Ok(Outcome::Overtaken)) => self.overtaken += 1,
+            (Action::Issue(IssueReason::Missing), Ok(Outcome::Done)) => self.created += 1,
+            (Action::Issue(_), Ok(Outcome::Done)) => self.refreshed += 1,
+            (Action::UpdateRoots, Ok(Outcome::Done)) => self.roots_updated += 1,
+            (Action::Delete, Ok(Outcome::Done)) => self.deleted += 1,
+            (Action::Keep { until: Some(until) }, Ok(Outcome::Done)) => {
                 self.next = Some(self.next.map_or(until, |next| next.min(until)));
             }
-            (Action::Keep { until: None } | Action::Foreign, Ok(())) => {}
+            (Action::Keep { until: None } | Action::Foreign, Ok(Outcome::Done)) => {}
         }
     }
 }

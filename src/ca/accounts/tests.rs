@@ -136,8 +136,11 @@ async fn ca_16_a_namespace_that_opted_out_loses_its_secret_when_that_is_due() {
 #[tokio::test]
 async fn the_refresh_rule() {
     let life = |world: &mut World, life, ratio, min_grace| {
-        world.options =
-            AccountOptions { life, grace_ratio: ratio, min_grace, jitter: 0.0, ..world.options.clone() };
+        world.options = AccountOptions {
+            life,
+            grace: Grace { ratio, least: min_grace, jitter: 0.0 },
+            ..world.options.clone()
+        };
     };
     let days = |days: i64| NOW + time::Duration::days(days);
     let due = Action::Issue(IssueReason::Due);
@@ -171,7 +174,7 @@ async fn a_refresh_makes_a_new_key_and_certificate() {
 async fn a_fleet_that_was_born_together_is_not_renewed_together() {
     let mut world = World::new().await;
     world.store.contents().accounts = (0..40).map(|i| account("shop", &format!("a{i}"))).collect();
-    world.options.jitter = 0.1;
+    world.options.grace.jitter = 0.1;
     world.pass(NOW).await;
     let at = |day: i64| NOW + time::Duration::days(day);
     assert_eq!(world.pass(at(35)).await.refreshed, 0);
@@ -275,7 +278,7 @@ async fn an_account_with_an_impossible_name_harms_no_other() {
 
 #[test]
 fn ratios_outside_of_zero_to_one_are_refused() {
-    let with = |grace_ratio| AccountOptions { grace_ratio, ..AccountOptions::default() }.check();
+    let with = |grace_ratio| Grace { ratio: grace_ratio, ..Grace::default() }.check();
     assert_eq!(with(0.0), Ok(()));
     assert_eq!(with(1.0), Ok(()));
     assert!(with(1.01).is_err() && with(-0.1).is_err() && with(f64::NAN).is_err());

@@ -4,6 +4,7 @@
 //! own pod runs on. Each condition has its own refusal. With no account named, nobody may impersonate.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::Caller;
 use crate::tls::spiffe::{SpiffeError, SpiffeId};
@@ -75,7 +76,7 @@ pub struct Impersonation {
     /// Namespace and name of the accounts that may.
     pub trusted: BTreeSet<(String, String)>,
     /// Pods by cluster; the own cluster has the empty name.
-    pub clusters: BTreeMap<String, Pods>,
+    pub clusters: BTreeMap<String, Arc<Pods>>,
 }
 
 impl Impersonation {

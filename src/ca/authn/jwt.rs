@@ -39,8 +39,8 @@ pub enum JwtError {
     UnknownKey,
     #[error("its signature is wrong")]
     Signature,
-    #[error("it is from another issuer than {0:?}")]
-    Issuer(String),
+    #[error("it is from another issuer than {}", .0.join(", "))]
+    Issuer(Vec<String>),
     #[error("it has no audience or expiry: legacy tokens are not accepted")]
     Legacy,
     #[error("it is for other audiences than ours")]
@@ -82,7 +82,7 @@ impl JwtIssuer {
 
     fn check(&self, claims: &Claims, now: OffsetDateTime) -> Result<(), JwtError> {
         if claims.issuer.as_deref() != Some(self.issuer.as_str()) {
-            return Err(JwtError::Issuer(self.issuer.clone()));
+            return Err(JwtError::Issuer(vec![self.issuer.clone()]));
         }
         let (Some(audience), Some(expires)) = (&claims.audience, claims.expires) else {
             return Err(JwtError::Legacy);
@@ -102,6 +102,13 @@ impl JwtIssuer {
             _ => Ok(()),
         }
     }
+}
+
+/// Whom a token says it is from. Nothing is verified: it only tells which keys to verify with.
+pub fn issuer_of(token: &str) -> Result<Option<String>, JwtError> {
+    let token = Token::parse(token)?;
+    let claims: Claims = serde_json::from_slice(&token.payload).map_err(|_| JwtError::Malformed)?;
+    Ok(claims.issuer)
 }
 
 /// The public keys of an issuer.

@@ -36,6 +36,7 @@ fn authenticators(answer: Option<Result<ReviewStatus, ReviewError>>) -> Authenti
     Authenticators {
         trust_domain: "cluster.local".to_owned(),
         jwt: Vec::new(),
+        unknown_key: Arc::default(),
         token_review: answer.map(|answer| (Arc::new(Answer(answer)) as Arc<dyn TokenReview>, audiences)),
     }
 }

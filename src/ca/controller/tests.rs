@@ -3,7 +3,7 @@ use crate::ca::fixtures::{HOUR, Made, NOW, account, ca_params, hours, namespace}
 use crate::ca::roots::SECRET_NAME;
 use crate::ca::store::directory::Directory;
 use crate::ca::store::memory::Memory;
-use crate::ca::store::{Account, ConfigMap, Namespace, Secret};
+use crate::ca::store::{Account, CertificateRequest, ConfigMap, Namespace, Secret};
 use crate::store::objects::ObjectName;
 
 /// A handle on a store that a controller owns.
@@ -23,8 +23,11 @@ impl Store for Shared {
     async fn write_secret(&self, secret: &Secret) -> Result<(), StoreError> {
         self.0.write_secret(secret).await
     }
-    async fn delete_secret(&self, name: &ObjectName) -> Result<(), StoreError> {
-        self.0.delete_secret(name).await
+    async fn changed(&self, since: &Revision) {
+        self.0.changed(since).await
+    }
+    async fn delete_secret(&self, secret: &Secret) -> Result<(), StoreError> {
+        self.0.delete_secret(secret).await
     }
     async fn config_maps(&self, name: &str) -> Result<Vec<ConfigMap>, StoreError> {
         self.0.config_maps(name).await
@@ -35,6 +38,12 @@ impl Store for Shared {
     async fn accounts(&self) -> Result<Vec<Account>, StoreError> {
         self.0.accounts().await
     }
+    async fn certificate_requests(&self) -> Result<Vec<CertificateRequest>, StoreError> {
+        self.0.certificate_requests().await
+    }
+    async fn issued_secrets(&self) -> Result<Vec<Secret>, StoreError> {
+        self.0.issued_secrets().await
+    }
     async fn namespaces(&self) -> Result<Vec<Namespace>, StoreError> {
         self.0.namespaces().await
     }
@@ -42,7 +51,7 @@ impl Store for Shared {
 
 fn options() -> Options {
     let root = RootOptions { life: HOUR, ..RootOptions::default() };
-    Options { root, accounts: Some(AccountOptions::default()), maps: MapNames::default() }
+    Options { root, accounts: Some(AccountOptions::default()), hosts: None, maps: MapNames::default() }
 }
 
 async fn start(store: &Shared) -> Controller<Shared> {

@@ -3,6 +3,7 @@ use std::os::unix::fs::symlink;
 
 use super::*;
 use crate::ca::fixtures::{Made, NOW, ca_params, issue, openssl_verify};
+use crate::ca::store::memory::Memory;
 use crate::store::objects::ObjectName;
 
 fn write(folder: &Path, ca: &Made) {
@@ -95,8 +96,9 @@ fn errors_name_file_and_cause() {
     assert!(!error.contains("secret words"));
 }
 
-#[test]
-fn a_new_intermediate_under_the_same_root_is_picked_up_through_a_swapped_link() {
+#[tokio::test]
+async fn a_new_intermediate_under_the_same_root_is_picked_up_through_a_swapped_link() {
+    let store = Memory::default();
     // A mounted Secret: the files are links into ..data, which is a link that is swapped.
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
@@ -107,35 +109,37 @@ fn a_new_intermediate_under_the_same_root_is_picked_up_through_a_swapped_link() 
         symlink(Path::new("..data").join(name), path.join(name)).unwrap();
     }
     let (mut plugged, authority) = Plugged::load(path, NOW).unwrap().unwrap();
-    assert!(plugged.reload(&authority, NOW).unwrap().is_none());
+    assert!(plugged.reload(&store, &authority, NOW).await.unwrap().is_none());
 
     let second = root.below(ca_params("second signer"));
     write(&path.join("..2"), &second);
     symlink("..2", path.join("..next")).unwrap();
     fs::rename(path.join("..next"), path.join("..data")).unwrap();
-    let next = plugged.reload(&authority, NOW).unwrap().unwrap();
+    let next = plugged.reload(&store, &authority, NOW).await.unwrap().unwrap();
     assert_eq!(next.signer(), second.signer());
     assert!(next.roots().same_as(authority.roots()));
 }
 
-#[test]
-fn a_reload_takes_everything_or_nothing() {
+#[tokio::test]
+async fn a_reload_takes_everything_or_nothing() {
+    let store = Memory::default();
     let folder = tempfile::tempdir().unwrap();
     let first = two_levels();
     write(folder.path(), &first);
     let (mut plugged, authority) = Plugged::load(folder.path(), NOW).unwrap().unwrap();
     // Half of an update: the certificate without its key.
     fs::write(folder.path().join("ca-cert.pem"), two_levels().signer().to_pem()).unwrap();
-    assert!(matches!(plugged.reload(&authority, NOW), Err(PluggedError::Material { .. })));
-    assert!(plugged.reload(&authority, NOW).unwrap().is_none(), "said once for each change");
+    assert!(matches!(plugged.reload(&store, &authority, NOW).await, Err(PluggedError::Material { .. })));
+    assert!(plugged.reload(&store, &authority, NOW).await.unwrap().is_none(), "said once for each change");
     fs::remove_file(folder.path().join("ca-key.pem")).unwrap();
-    assert!(matches!(plugged.reload(&authority, NOW), Err(PluggedError::Incomplete { .. })));
+    assert!(matches!(plugged.reload(&store, &authority, NOW).await, Err(PluggedError::Incomplete { .. })));
     write(folder.path(), &first);
-    assert!(plugged.reload(&authority, NOW).unwrap().is_none(), "back to what is in use");
+    assert!(plugged.reload(&store, &authority, NOW).await.unwrap().is_none(), "back to what is in use");
 }
 
-#[test]
-fn unrelated_roots_are_refused_and_reordered_ones_are_the_same() {
+#[tokio::test]
+async fn unrelated_roots_are_refused_and_reordered_ones_are_the_same() {
+    let store = Memory::default();
     let folder = tempfile::tempdir().unwrap();
     let (first, other) = (two_levels(), two_levels());
     write(folder.path(), &first);
@@ -145,9 +149,9 @@ fn unrelated_roots_are_refused_and_reordered_ones_are_the_same() {
     let (mut plugged, authority) = Plugged::load(folder.path(), NOW).unwrap().unwrap();
     fs::write(folder.path().join("root-cert.pem"), format!("# reordered\n{}", roots(&other, &first)))
         .unwrap();
-    assert!(plugged.reload(&authority, NOW).unwrap().is_none());
+    assert!(plugged.reload(&store, &authority, NOW).await.unwrap().is_none());
     write(folder.path(), &two_levels());
-    assert!(matches!(plugged.reload(&authority, NOW), Err(PluggedError::UnrelatedRoots(_))));
+    assert!(matches!(plugged.reload(&store, &authority, NOW).await, Err(PluggedError::UnrelatedRoots(_))));
 }
 
 #[test]

@@ -120,9 +120,9 @@ async fn ca_05_a_due_root_is_renewed_with_its_key_and_both_verify_each_other() {
     let store = Memory::default();
     let old = load_or_create(&store, &short_lived(), NOW).await.unwrap();
     let early = NOW + time::Duration::minutes(45);
-    assert!(matches!(check(&store, &short_lived(), &old, early).await.unwrap(), Checked::Unchanged));
+    assert!(matches!(check(&store, &short_lived(), &old, true, early).await.unwrap(), Checked::Unchanged));
     let due = NOW + time::Duration::minutes(49);
-    let Checked::Renewed(new) = check(&store, &short_lived(), &old, due).await.unwrap() else {
+    let Checked::Renewed(new) = check(&store, &short_lived(), &old, true, due).await.unwrap() else {
         panic!("not renewed")
     };
     let (before, after) = (old.authority.signer(), new.authority.signer());
@@ -135,7 +135,7 @@ async fn ca_05_a_due_root_is_renewed_with_its_key_and_both_verify_each_other() {
     assert!(verifies(&new, &old, due), "a new leaf with the old root");
     assert!(new.authority.roots().contains(before), "the superseded root stays");
     assert_eq!(new.authority.roots().iter().next(), Some(after), "the present root is first");
-    assert!(matches!(check(&store, &short_lived(), &new, due).await.unwrap(), Checked::Unchanged));
+    assert!(matches!(check(&store, &short_lived(), &new, true, due).await.unwrap(), Checked::Unchanged));
 
     let later = NOW + time::Duration::minutes(61);
     let reloaded = load(&store, &short_lived(), later).await.unwrap();
@@ -171,10 +171,10 @@ async fn ca_06_a_failed_write_leaves_everything_as_it_was() {
     let before = stored(&store);
     store.contents().fail_writes = Some(StoreError::Forbidden("403".to_owned()));
     let due = NOW + time::Duration::minutes(55);
-    assert!(check(&store, &short_lived(), &old, due).await.is_err());
+    assert!(check(&store, &short_lived(), &old, true, due).await.is_err());
     assert_eq!(stored(&store), before);
     store.contents().fail_writes = None;
-    assert!(matches!(check(&store, &short_lived(), &old, due).await.unwrap(), Checked::Renewed(_)));
+    assert!(matches!(check(&store, &short_lived(), &old, true, due).await.unwrap(), Checked::Renewed(_)));
 }
 
 #[tokio::test]
@@ -182,7 +182,7 @@ async fn ca_07_the_rotation_of_another_replica_is_picked_up() {
     let store = Memory::default();
     let mine = self_signed(&store).await;
     let theirs = rotate(&store, &options(), NOW).await.unwrap();
-    let Checked::Reloaded(reloaded) = check(&store, &options(), &mine, NOW).await.unwrap() else {
+    let Checked::Reloaded(reloaded) = check(&store, &options(), &mine, true, NOW).await.unwrap() else {
         panic!("not reloaded")
     };
     assert_eq!(reloaded.authority.signer(), theirs.authority.signer());

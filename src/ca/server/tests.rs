@@ -43,8 +43,12 @@ impl Running {
         let root = crate::ca::roots::load_or_create(&store, &options, now()).await.unwrap();
         let authority = Arc::new(ArcSwap::new(root.authority));
         let endpoint = Endpoint::new(&["localhost".to_owned()], authority.load_full(), now()).unwrap();
-        let authenticators =
-            Authenticators { trust_domain: "cluster.local".to_owned(), jwt: Vec::new(), token_review: None };
+        let authenticators = Authenticators {
+            trust_domain: "cluster.local".to_owned(),
+            jwt: Vec::new(),
+            unknown_key: Arc::default(),
+            token_review: None,
+        };
         let (ttl, limits) = (TtlPolicy::default(), Limits::default());
         let service = CertificateService::new(
             Arc::clone(&authority),

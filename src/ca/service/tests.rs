@@ -8,8 +8,12 @@ use crate::ca::fixtures::{HOUR, Made, NOW, ca_params, greedy_request, web};
 use crate::ca::key::{KeyAlgorithm, PrivateKey};
 
 fn service(authority: Arc<Authority>, limits: Limits) -> CertificateService {
-    let authenticators =
-        Authenticators { trust_domain: "cluster.local".to_owned(), jwt: Vec::new(), token_review: None };
+    let authenticators = Authenticators {
+        trust_domain: "cluster.local".to_owned(),
+        jwt: Vec::new(),
+        unknown_key: Arc::default(),
+        token_review: None,
+    };
     let authority = Arc::new(ArcSwap::new(authority));
     let ttl = TtlPolicy { default: HOUR, max: 2 * HOUR };
     CertificateService::new(authority, authenticators, ttl, limits, Metrics::default(), || NOW)

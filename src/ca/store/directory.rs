@@ -6,39 +6,68 @@
 //! ```
 //!
 //! A file is written beside its place, synced and then linked (create) or renamed (replace), so a reader sees an
-//! old or a new object, never half of one. Accounts and namespaces are read from the folders of manifests.
+//! old or a new object, never half of one. Accounts and namespaces are read from the folders of manifests. A service
+//! calls [`Directory::follow`]: then the file system tells of changes, and nothing is looked at while nothing changes.
 
-mod documents;
+mod watches;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use aws_lc_rs::digest::{Context, SHA256, digest};
 use zeroize::Zeroizing;
 
-use super::{Account, ConfigMap, Namespace, Revision, Secret, Store, StoreError, Version};
+use self::watches::Watches;
+use super::{
+    Account, CertificateRequest, ConfigMap, Namespace, Revision, Secret, Store, StoreError, Version,
+    documents,
+};
 use crate::ca::certificate::hex;
+use crate::ca::hosts;
 use crate::store::objects::ObjectName;
 
 /// Largest file that is read, in bytes: what the API server takes for one object, and a little more.
 const MAX_FILE_BYTES: u64 = 2 * 1024 * 1024;
 
 /// Objects in files.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Directory {
     state: PathBuf,
     manifests: Vec<PathBuf>,
+    watches: Option<Arc<Watches>>,
 }
 
 impl Directory {
     /// `state` holds what the CA writes; accounts and namespaces come from the folders `manifests`.
     /// Nothing is touched before the first operation.
     pub fn new(state: impl Into<PathBuf>, manifests: Vec<PathBuf>) -> Self {
-        Self { state: state.into(), manifests }
+        Self { state: state.into(), manifests, watches: None }
+    }
+
+    /// Has the file system tell of changes from now on. Where it cannot, every revision is a look at all files.
+    pub fn follow(mut self) -> Self {
+        let own = self.make_own_folders();
+        match Watches::new(&own, &self.manifests) {
+            Ok(watches) => self.watches = Some(Arc::new(watches)),
+            Err(error) => tracing::warn!(%error, "folders cannot be watched, they are read all the time"),
+        }
+        self
+    }
+
+    /// The folders that hold what the CA writes, for whoever follows them; made where they are missing.
+    pub fn make_own_folders(&self) -> [PathBuf; 2] {
+        let own = [Kind::Secret, Kind::ConfigMap].map(|kind| self.state.join(kind.folder()));
+        for folder in &own {
+            if let Err(error) = create_folder(folder) {
+                tracing::warn!(folder = %folder.display(), %error, "the folder cannot be made");
+            }
+        }
+        own
     }
 
     fn path(&self, kind: Kind, name: &ObjectName) -> Result<PathBuf, StoreError> {
@@ -111,22 +140,8 @@ impl Directory {
         open().and_then(|file| file.lock().map(|()| file)).map_err(|error| failed(&path, &error))
     }
 
-    /// All manifests or an error: with one left out, its accounts would seem to be gone and lose their Secrets.
-    fn documents(&self) -> Result<documents::Documents, StoreError> {
-        let mut all = documents::Documents::default();
-        for folder in &self.manifests {
-            for path in list(folder)?.into_iter().filter(|path| is_manifest(path)) {
-                let Some(bytes) = read(&path)? else { continue };
-                all.add(&bytes).map_err(|reason| malformed(&path, reason))?;
-            }
-        }
-        Ok(all)
-    }
-}
-
-impl Store for Directory {
     /// A hash over names, inodes, sizes and times of all files. What we write ourselves gets a new inode each time.
-    async fn revision(&self) -> Result<Revision, StoreError> {
+    fn scan(&self) -> Result<Revision, StoreError> {
         let mut hash = Context::new(&SHA256);
         for kind in [Kind::Secret, Kind::ConfigMap] {
             for namespace in list(&self.state.join(kind.folder()))? {
@@ -142,14 +157,42 @@ impl Store for Directory {
         Ok(Revision(hex(hash.finish().as_ref())))
     }
 
+    /// All manifests or an error: with one left out, its accounts would seem to be gone and lose their Secrets.
+    fn documents(&self) -> Result<documents::Documents, StoreError> {
+        let mut all = documents::Documents::default();
+        for folder in &self.manifests {
+            for path in list(folder)?.into_iter().filter(|path| is_manifest(path)) {
+                let Some(bytes) = read(&path)? else { continue };
+                all.add(&bytes).map_err(|reason| malformed(&path, reason))?;
+            }
+        }
+        Ok(all)
+    }
+}
+
+impl Store for Directory {
+    async fn revision(&self) -> Result<Revision, StoreError> {
+        match &self.watches {
+            Some(watches) => watches.revision(|| self.scan()),
+            None => self.scan(),
+        }
+    }
+
+    async fn changed(&self, since: &Revision) {
+        match &self.watches {
+            Some(watches) => watches.changed(since).await,
+            None => std::future::pending().await,
+        }
+    }
+
     async fn secret(&self, name: &ObjectName) -> Result<Option<Secret>, StoreError> {
         let path = self.path(Kind::Secret, name)?;
         let Some(bytes) = read(&path)? else { return Ok(None) };
-        documents::parse_secret(&bytes).map(Some).map_err(|reason| malformed(&path, reason))
+        parse_secret(&bytes).map(Some).map_err(|reason| malformed(&path, reason))
     }
 
     async fn secrets(&self, kind: &str) -> Result<Vec<Secret>, StoreError> {
-        let mut all = self.read_all(Kind::Secret, documents::parse_secret)?;
+        let mut all = self.read_all(Kind::Secret, parse_secret)?;
         all.retain(|secret| secret.kind == kind);
         Ok(all)
     }
@@ -159,16 +202,20 @@ impl Store for Directory {
         self.write_aside(Kind::Secret, &secret.name, secret.version.as_ref(), content).await
     }
 
-    async fn delete_secret(&self, name: &ObjectName) -> Result<(), StoreError> {
-        let path = self.path(Kind::Secret, name)?;
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(&path, &error)),
-            _ => Ok(()),
+    async fn delete_secret(&self, secret: &Secret) -> Result<(), StoreError> {
+        let path = self.path(Kind::Secret, &secret.name)?;
+        let _lock = self.lock()?;
+        match read(&path)? {
+            None => Ok(()),
+            Some(current) if secret.version.as_ref() != Some(&version_of(&current)) => {
+                Err(StoreError::Conflict(secret.name.clone()))
+            }
+            Some(_) => fs::remove_file(&path).map_err(|error| failed(&path, &error)),
         }
     }
 
     async fn config_maps(&self, name: &str) -> Result<Vec<ConfigMap>, StoreError> {
-        let mut all = self.read_all(Kind::ConfigMap, documents::parse_config_map)?;
+        let mut all = self.read_all(Kind::ConfigMap, parse_config_map)?;
         all.retain(|map| &*map.name.name == name);
         Ok(all)
     }
@@ -182,12 +229,27 @@ impl Store for Directory {
         Ok(self.documents()?.accounts.into_iter().collect())
     }
 
+    async fn certificate_requests(&self) -> Result<Vec<CertificateRequest>, StoreError> {
+        let documents = self.documents()?;
+        let mut requests = documents.requests;
+        requests.retain(|request| !documents.secrets.contains(&request.secret));
+        Ok(requests)
+    }
+
+    async fn issued_secrets(&self) -> Result<Vec<Secret>, StoreError> {
+        let mut all = self.read_all(Kind::Secret, parse_secret)?;
+        all.retain(hosts::is_ours);
+        Ok(all)
+    }
+
     async fn namespaces(&self) -> Result<Vec<Namespace>, StoreError> {
         let documents = self.documents()?;
         let mut all: BTreeMap<String, Namespace> = BTreeMap::new();
-        // A namespace exists on one machine as soon as something is in it.
-        for account in &documents.accounts {
-            let name = account.name.namespace.to_string();
+        // A namespace exists on one machine as soon as something is in it: an account, or a Secret such as the root.
+        let folders = list(&self.state.join(Kind::Secret.folder()))?;
+        let of_secrets = folders.iter().filter_map(|folder| Some(folder.file_name()?.to_str()?.to_owned()));
+        let of_accounts = documents.accounts.iter().map(|account| account.name.namespace.to_string());
+        for name in of_secrets.chain(of_accounts) {
             all.insert(name.clone(), Namespace { name, labels: BTreeMap::new(), terminating: false });
         }
         all.extend(documents.namespaces.into_iter().map(|namespace| (namespace.name.clone(), namespace)));
@@ -299,6 +361,14 @@ fn read(path: &Path) -> Result<Option<Zeroizing<Vec<u8>>>, StoreError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         other => other.map(Zeroizing::new).map(Some).map_err(|error| failed(path, &error)),
     }
+}
+
+fn parse_secret(content: &[u8]) -> Result<Secret, String> {
+    documents::secret(&documents::parse(content, "Secret")?, version_of(content))
+}
+
+fn parse_config_map(content: &[u8]) -> Result<ConfigMap, String> {
+    documents::config_map(&documents::parse(content, "ConfigMap")?, version_of(content))
 }
 
 fn version_of(content: &[u8]) -> Version {

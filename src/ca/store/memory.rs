@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{Account, ConfigMap, Namespace, Revision, Secret, Store, StoreError, Version};
+use super::{
+    Account, CertificateRequest, ConfigMap, Namespace, Revision, Secret, Store, StoreError, Version,
+};
+use crate::ca::hosts;
 use crate::store::objects::ObjectName;
 
 /// Everything in it, free to be looked at and changed by a test.
@@ -13,6 +16,7 @@ pub struct Contents {
     pub config_maps: BTreeMap<ObjectName, ConfigMap>,
     pub accounts: Vec<Account>,
     pub namespaces: Vec<Namespace>,
+    pub certificate_requests: Vec<CertificateRequest>,
     /// The answer of every read, if set.
     pub fail_reads: Option<StoreError>,
     /// The answer of every write, if set.
@@ -75,6 +79,10 @@ impl Store for Memory {
         Ok(Revision(contents.next_version.to_string()))
     }
 
+    async fn changed(&self, _: &Revision) {
+        std::future::pending().await
+    }
+
     async fn secret(&self, name: &ObjectName) -> Result<Option<Secret>, StoreError> {
         Ok(self.readable()?.secrets.get(name).cloned())
     }
@@ -91,13 +99,18 @@ impl Store for Memory {
         Ok(())
     }
 
-    async fn delete_secret(&self, name: &ObjectName) -> Result<(), StoreError> {
+    async fn delete_secret(&self, secret: &Secret) -> Result<(), StoreError> {
         let mut contents = self.contents();
         if let Some(error) = contents.fail_writes.clone() {
             return Err(error);
         }
-        contents.secrets.remove(name);
-        Ok(())
+        match contents.secrets.get(&secret.name) {
+            Some(other) if other.version != secret.version => Err(StoreError::Conflict(secret.name.clone())),
+            _ => {
+                contents.secrets.remove(&secret.name);
+                Ok(())
+            }
+        }
     }
 
     async fn config_maps(&self, name: &str) -> Result<Vec<ConfigMap>, StoreError> {
@@ -115,6 +128,14 @@ impl Store for Memory {
 
     async fn accounts(&self) -> Result<Vec<Account>, StoreError> {
         Ok(self.readable()?.accounts.clone())
+    }
+
+    async fn certificate_requests(&self) -> Result<Vec<CertificateRequest>, StoreError> {
+        Ok(self.readable()?.certificate_requests.clone())
+    }
+
+    async fn issued_secrets(&self) -> Result<Vec<Secret>, StoreError> {
+        Ok(self.readable()?.secrets.values().filter(|secret| hosts::is_ours(secret)).cloned().collect())
     }
 
     async fn namespaces(&self) -> Result<Vec<Namespace>, StoreError> {

@@ -6,11 +6,14 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
+use prost_types::value::Kind;
+use prost_types::{Struct, Value};
 use rustls_pki_types::CertificateDer;
 
 use super::issue::{Bundle, hand_over};
 use super::output::{CertificateView, Output};
 use super::{Context, duration, now, read};
+use crate::ca::authn::impersonation;
 use crate::ca::bundle::RootBundle;
 use crate::ca::certificate::Certificate;
 use crate::ca::csr;
@@ -36,6 +39,9 @@ pub struct CsrArgs {
     /// Key of that certificate.
     #[arg(long, value_name = "FILE", requires = "client_cert")]
     client_key: Option<PathBuf>,
+    /// Identity of a workload to ask for, as an agent of its node may.
+    #[arg(long, value_name = "ID")]
+    impersonate: Option<String>,
     /// PEM file with the roots that the service must verify against; the state directory's, if not given.
     #[arg(long, value_name = "FILE")]
     roots: Option<PathBuf>,
@@ -82,8 +88,11 @@ pub async fn csr(context: &Context, args: CsrArgs, output: Output) -> anyhow::Re
 
 fn request(args: &CsrArgs, key: &PrivateKey) -> anyhow::Result<tonic::Request<IstioCertificateRequest>> {
     let seconds = args.ttl.map_or(0, |ttl| i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX));
-    let message =
-        IstioCertificateRequest { csr: csr::create(key)?, validity_duration: seconds, metadata: None };
+    let metadata = args.impersonate.as_ref().map(|identity| {
+        let value = Value { kind: Some(Kind::StringValue(identity.clone())) };
+        Struct { fields: [(impersonation::METADATA_KEY.to_owned(), value)].into() }
+    });
+    let message = IstioCertificateRequest { csr: csr::create(key)?, validity_duration: seconds, metadata };
     let mut request = tonic::Request::new(message);
     if let Some(path) = &args.token {
         let token =

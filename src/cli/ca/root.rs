@@ -66,15 +66,15 @@ struct RolloverView {
 }
 
 pub async fn init(context: &Context, output: Output) -> anyhow::Result<ExitCode> {
-    anyhow::ensure!(context.ca_dir.is_none(), "a plugged-in CA brings its own root, there is none to make");
+    let plugged = context.plugged().await?.is_some();
+    anyhow::ensure!(!plugged, "a plugged-in CA brings its own root, there is none to make");
     let root = roots::load_or_create(&context.store, &context.root, now()).await?;
     distribute(context, &root.authority).await?;
     print(context, output, &root.authority, Some(&root), Vec::new())
 }
 
 pub async fn show(context: &Context, args: ShowArgs, output: Output) -> anyhow::Result<ExitCode> {
-    if context.ca_dir.is_some() {
-        let authority = context.authority().await?;
+    if let Some(authority) = context.plugged().await? {
         return print(context, output, &authority, None, Vec::new());
     }
     let root = context.self_signed().await?;

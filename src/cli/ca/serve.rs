@@ -1,37 +1,38 @@
-//! `ca serve`: the whole CA in the foreground, on a state directory.
+//! `ca serve`: the whole CA in the foreground, on a state directory or in a cluster.
 
-use std::path::{Path, PathBuf};
+use std::net::TcpListener;
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use arc_swap::ArcSwap;
 use clap::Args;
-use tokio::net::TcpListener;
+use prometheus_client::registry::Registry;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use super::{Context, duration, now, read};
+use super::{Context, duration, metrics_port, read};
 use crate::ca::accounts::AccountOptions;
-use crate::ca::authn::Authenticators;
 use crate::ca::authn::impersonation::Impersonation;
-use crate::ca::authn::jwt::{Jwks, JwtIssuer};
+use crate::ca::authn::issuers::{IssuerOptions, KeySource};
 use crate::ca::authority::TtlPolicy;
-use crate::ca::controller::{Controller, Options};
+use crate::ca::bundle::RootBundle;
+use crate::ca::controller::Options;
+use crate::ca::hosts::HostOptions;
 use crate::ca::identity::CustomDnsNames;
+use crate::ca::instance::{Instance, Setup};
 use crate::ca::key::KeyAlgorithm;
 use crate::ca::metrics::Metrics;
-use crate::ca::server::Endpoint;
-use crate::ca::service::{CertificateService, Limits};
-use crate::tls::ca_server;
+use crate::ca::renewal::Grace;
 
 #[derive(Args)]
 pub struct ServeArgs {
     /// Address and port of the CSR service.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8060")]
     grpc_address: String,
+    /// Address and port that answer /metrics and /healthz; none without it.
+    #[arg(long, value_name = "ADDRESS")]
+    admin_address: Option<String>,
     /// DNS names and addresses in the service's certificate.
     #[arg(
         long,
@@ -40,15 +41,21 @@ pub struct ServeArgs {
         default_value = "istio-ca,istio-citadel,localhost,127.0.0.1"
     )]
     grpc_host_identities: Vec<String>,
-    /// `iss` of the tokens that are accepted.
+    /// `iss` of tokens that are accepted; may be repeated, each with a --jwks of its own.
     #[arg(long, value_name = "ISSUER", requires = "jwks")]
-    jwt_issuer: Option<String>,
-    /// JWKS file with the issuer's keys; read again when it changes.
-    #[arg(long, value_name = "FILE", requires = "jwt_issuer")]
-    jwks: Option<PathBuf>,
+    jwt_issuer: Vec<String>,
+    /// Keys of that issuer (JWKS): a file, read again when it changes, or an https URL, fetched again every 5 minutes.
+    #[arg(long, value_name = "FILE|URL", requires = "jwt_issuer")]
+    jwks: Vec<String>,
+    /// PEM file with the roots that https URLs of --jwks verify against, in place of the web's.
+    #[arg(long, value_name = "FILE", requires = "jwks")]
+    jwks_roots: Option<PathBuf>,
     /// Audiences of which a token needs one.
     #[arg(long, value_delimiter = ',', value_name = "NAMES", default_value = "istio-ca")]
     token_audiences: Vec<String>,
+    /// What callers call this cluster; an empty name means it too.
+    #[arg(long, value_name = "NAME", default_value = "Kubernetes")]
+    cluster_id: String,
     /// Accounts that may ask for the identities of workloads on their node, as NAMESPACE/ACCOUNT,…
     #[arg(long, value_name = "LIST", default_value = "", env = "CA_TRUSTED_NODE_ACCOUNTS")]
     trusted_node_accounts: String,
@@ -73,7 +80,10 @@ pub struct ServeArgs {
     /// Serve requests only; leave Secrets of accounts alone.
     #[arg(long)]
     server_only: bool,
-    /// How often root, ConfigMaps and Secrets are looked at.
+    /// Make TLS Secrets for Ingresses with the annotation portcullis.dev/issue-certificate.
+    #[arg(long)]
+    ingress_certificates: bool,
+    /// How often everything is looked at although nothing tells of a change.
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "5s")]
     resync: Duration,
 }
@@ -81,73 +91,62 @@ pub struct ServeArgs {
 pub async fn serve(context: Context, args: ServeArgs) -> anyhow::Result<ExitCode> {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into());
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
-    let options = options(&context, &args)?;
-    let mut tokens = Tokens::new(&context, &args)?;
+    let setup = setup(&context, &args)?;
     let metrics = Metrics::default();
-    let directory = context.ca_dir.as_deref();
-    let mut controller = Controller::start(context.store, options, directory, metrics.clone(), now).await?;
-    let authority = controller.authority();
+    let mut registry = Registry::default();
+    metrics.register(&mut registry);
+    let instance = Instance::start(context.store, setup, metrics).await?;
 
-    let ttl = TtlPolicy { default: args.workload_cert_ttl, max: args.max_workload_cert_ttl };
-    let limits = Limits::default();
-    let service =
-        CertificateService::new(authority.clone(), tokens.authenticators()?, ttl, limits, metrics, now);
-    let trusted = Impersonation::parse_trusted(&args.trusted_node_accounts).map_err(anyhow::Error::msg)?;
-    service.set_impersonation(Impersonation { trusted, ..Impersonation::default() });
-    let service = Arc::new(service);
-
-    let mut endpoint = Endpoint::new(&args.grpc_host_identities, authority.load_full(), now())?;
-    let listener = std::net::TcpListener::bind(&args.grpc_address)
-        .with_context(|| format!("binding {}", args.grpc_address))?;
+    let listener =
+        TcpListener::bind(&args.grpc_address).with_context(|| format!("binding {}", args.grpc_address))?;
     let address = listener.local_addr()?;
-    let (stop, stopped) = watch::channel(false);
-    let server = start_server(listener, endpoint.config(), Arc::clone(&service), stopped)?;
-    println!("serving istio.v1.auth.IstioCertificateService on {address}");
-
+    if let Some(admin) = &args.admin_address {
+        let listener = tokio::net::TcpListener::bind(admin).await;
+        let listener = listener.with_context(|| format!("binding {admin}"))?;
+        println!("serving /metrics on {}", listener.local_addr()?);
+        tokio::spawn(metrics_port::serve(listener, registry));
+    }
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    // A pace of zero would be no pace at all.
-    let mut pace = tokio::time::interval(args.resync.max(Duration::from_millis(100)));
-    pace.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
+    let (stop, stopped) = watch::channel(false);
+    tokio::spawn(async move {
         tokio::select! {
-            _ = pace.tick() => {}
-            _ = terminate.recv() => break,
-            _ = interrupt.recv() => break,
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
         }
-        controller.turn(now()).await;
-        match endpoint.refresh(&authority.load_full(), now()) {
-            Ok(false) => {}
-            Ok(true) => tracing::info!("the CSR service has a new certificate"),
-            Err(error) => tracing::error!(%error, "the CSR service keeps its present certificate"),
-        }
-        match tokens.changed() {
-            Ok(None) => {}
-            Ok(Some(authenticators)) => service.set_authenticators(authenticators),
-            Err(error) => tracing::error!(%error, "the present JWKS stays in use"),
-        }
-    }
-    stop.send_replace(true);
-    let drained = tokio::task::spawn_blocking(move || server.join()).await?;
-    drained.map_err(|_| anyhow::anyhow!("the CSR service panicked"))?;
+        stop.send_replace(true);
+    });
+    println!("serving istio.v1.auth.IstioCertificateService on {address}");
+    instance.run(vec![listener], stopped).await?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Serves on a thread and runtime of its own: a turn over thousands of accounts must not hold up a call.
-fn start_server(
-    listener: std::net::TcpListener,
-    config: Arc<ArcSwap<ca_server::ServerConfig>>,
-    service: Arc<CertificateService>,
-    stop: watch::Receiver<bool>,
-) -> anyhow::Result<JoinHandle<()>> {
-    listener.set_nonblocking(true)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let listener = {
-        let _inside = runtime.enter();
-        TcpListener::from_std(listener)?
+fn setup(context: &Context, args: &ServeArgs) -> anyhow::Result<Setup> {
+    anyhow::ensure!(
+        args.jwt_issuer.len() == args.jwks.len(),
+        "each --jwt-issuer needs a --jwks of its own, in the same order"
+    );
+    let issuer = |(issuer, keys): (&String, &String)| {
+        let keys = KeySource::parse(keys).map_err(|reason| anyhow::anyhow!("--jwks {keys}: {reason}"))?;
+        Ok(IssuerOptions { issuer: issuer.clone(), keys })
     };
-    let serve = move || runtime.block_on(ca_server::serve(listener, config, service.into_server(), stop));
-    Ok(std::thread::Builder::new().name("ca-service".to_owned()).spawn(serve)?)
+    let issuer_roots = match &args.jwks_roots {
+        Some(path) => Some(RootBundle::from_pem(&read(path)?).with_context(|| path.display().to_string())?),
+        None => None,
+    };
+    Ok(Setup {
+        controller: options(context, args)?,
+        ca_dir: context.ca_dir.clone(),
+        ttl: TtlPolicy { default: args.workload_cert_ttl, max: args.max_workload_cert_ttl },
+        hosts: args.grpc_host_identities.clone(),
+        issuers: args.jwt_issuer.iter().zip(&args.jwks).map(issuer).collect::<anyhow::Result<_>>()?,
+        issuer_roots,
+        audiences: args.token_audiences.clone(),
+        trusted: Impersonation::parse_trusted(&args.trusted_node_accounts).map_err(anyhow::Error::msg)?,
+        cluster: args.cluster_id.clone(),
+        own: None,
+        resync: args.resync,
+    })
 }
 
 fn options(context: &Context, args: &ServeArgs) -> anyhow::Result<Options> {
@@ -155,55 +154,28 @@ fn options(context: &Context, args: &ServeArgs) -> anyhow::Result<Options> {
     for fault in faults {
         tracing::warn!(%fault, "entry left out");
     }
+    anyhow::ensure!(
+        args.secret_cert_ttl >= Duration::from_secs(3600),
+        "--secret-cert-ttl must be at least 1h: certificates are replaced well before their end"
+    );
+    let grace = Grace { ratio: args.workload_cert_grace_period_ratio, ..Grace::default() };
+    grace.check()?;
     let accounts = AccountOptions {
         trust_domain: context.trust_domain.clone(),
         storage_namespace: context.root.storage_namespace.clone(),
         key: args.workload_key_algorithm,
         life: args.secret_cert_ttl,
-        grace_ratio: args.workload_cert_grace_period_ratio,
+        grace,
         dns_names,
         ..AccountOptions::default()
     };
-    accounts.check()?;
     let accounts = (!args.server_only).then_some(accounts);
-    Ok(Options { root: context.root.clone(), accounts, maps: context.maps })
-}
-
-/// The issuer of tokens as configured, followed while its key file changes.
-struct Tokens {
-    trust_domain: String,
-    audiences: Vec<String>,
-    issuer: Option<(String, PathBuf)>,
-    seen: Vec<u8>,
-}
-
-impl Tokens {
-    fn new(context: &Context, args: &ServeArgs) -> anyhow::Result<Self> {
-        let issuer = args.jwt_issuer.clone().zip(args.jwks.clone());
-        let seen = issuer.as_ref().map_or(Ok(Vec::new()), |(_, path)| read(path))?;
-        let audiences = args.token_audiences.clone();
-        Ok(Self { trust_domain: context.trust_domain.clone(), audiences, issuer, seen })
-    }
-
-    fn authenticators(&self) -> anyhow::Result<Authenticators> {
-        let issuer = self.issuer.as_ref().map(|(issuer, path)| self.issuer(issuer, path)).transpose()?;
-        let jwt = issuer.into_iter().collect();
-        Ok(Authenticators { trust_domain: self.trust_domain.clone(), jwt, token_review: None })
-    }
-
-    fn issuer(&self, issuer: &str, path: &Path) -> anyhow::Result<JwtIssuer> {
-        let keys = Jwks::from_json(&self.seen).with_context(|| path.display().to_string())?;
-        Ok(JwtIssuer { issuer: issuer.to_owned(), audiences: self.audiences.clone(), keys })
-    }
-
-    /// New authenticators if the key file has other bytes than when it was last looked at.
-    fn changed(&mut self) -> anyhow::Result<Option<Authenticators>> {
-        let Some((_, path)) = &self.issuer else { return Ok(None) };
-        let bytes = read(path)?;
-        if bytes == self.seen {
-            return Ok(None);
-        }
-        self.seen = bytes;
-        self.authenticators().map(Some)
-    }
+    let hosts = HostOptions {
+        key: args.workload_key_algorithm,
+        life: args.secret_cert_ttl,
+        grace,
+        reserved: args.grpc_host_identities.clone(),
+    };
+    let hosts = args.ingress_certificates.then_some(hosts);
+    Ok(Options { root: context.root.clone(), accounts, hosts, maps: context.maps })
 }

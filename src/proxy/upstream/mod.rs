@@ -36,6 +36,7 @@ use crate::snapshot::clusters::{Cluster, Endpoint};
 use crate::snapshot::hosts::{BackendProtocol, RoutePolicy};
 use crate::tls::client::ClientTls;
 use crate::tls::hbone_client::Via;
+use crate::tls::own_identity::OwnIdentity;
 
 /// Whether a client may be served by an endpoint, and through which tunnel the endpoint is reached, if any.
 pub type Admit<'a> = dyn Fn(&Endpoint) -> Result<Option<Via>, UpstreamError> + 'a;
@@ -57,6 +58,7 @@ pub struct Upstream {
     pool: Pool,
     http2: Http2Pool,
     tls: ClientTls,
+    mesh: ClientTls,
 }
 
 impl Upstream {
@@ -67,8 +69,16 @@ impl Upstream {
             pool: Pool::new(limits, deadlines.clone()),
             http2: Http2Pool::new(limits.idle_timeout, deadlines.clone()),
             tls,
+            // Without an identity these handshakes fail.
+            mesh: ClientTls::mesh(&OwnIdentity::default()),
             deadlines,
         }
+    }
+
+    /// `mesh` is how workloads of the mesh are spoken to.
+    #[must_use]
+    pub fn with_mesh(self, mesh: ClientTls) -> Self {
+        Self { mesh, ..self }
     }
 
     /// Keeps the names of ExternalName Services from leading to addresses that transport policy may be about.
@@ -103,7 +113,7 @@ impl Upstream {
                 return Err(Reason::NoEndpoint(cluster.unavailable.unwrap_or("no endpoint")).into());
             };
             let via = admit(endpoint)?;
-            let key = self.key(endpoint, via, policy.protocol, &parts);
+            let key = self.key(endpoint, via, policy, &parts);
             let error = match self.attempt(&key, policy, head, &mut body, tried.count > 1).await {
                 Ok(response) => return Ok(response),
                 Err(error) => error,
@@ -200,14 +210,15 @@ impl Upstream {
         stream.unwrap_or_else(|_| Err(connect_timeout())).map(|stream| Box::new(Connection::new(stream)))
     }
 
-    fn key(&self, endpoint: &Endpoint, via: Option<Via>, protocol: BackendProtocol, parts: &Parts) -> Key {
-        let (protocol, secured) = match protocol {
+    fn key(&self, endpoint: &Endpoint, via: Option<Via>, policy: &RoutePolicy, parts: &Parts) -> Key {
+        let (protocol, secured) = match policy.protocol {
             BackendProtocol::Http1 => (Protocol::Http1, false),
             BackendProtocol::Https => (Protocol::Http1, true),
             BackendProtocol::H2c => (Protocol::Http2, false),
             BackendProtocol::Grpcs => (Protocol::Http2, true),
         };
-        let tls = secured.then(|| TlsIdentity { tls: self.tls.clone(), server_name: server_name(parts) });
+        let tls = if policy.backend_mtls { &self.mesh } else { &self.tls };
+        let tls = secured.then(|| TlsIdentity { tls: tls.clone(), server_name: server_name(parts) });
         // Who wants TLS of its own gets it directly.
         let via = via.filter(|_| tls.is_none());
         Key { endpoint: endpoint.clone(), tls, protocol, via }

@@ -99,6 +99,7 @@ pub fn policy(protocol: BackendProtocol) -> RoutePolicy {
     RoutePolicy {
         redirect: HttpsRedirect::Never,
         protocol,
+        backend_mtls: false,
         max_body: None,
         connect_timeout: Duration::from_secs(5),
         read_timeout: Duration::from_secs(60),

@@ -8,8 +8,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{ACCEPT, RETRY_AFTER};
-use http::{Request, Response, StatusCode};
+use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
+use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -103,18 +103,42 @@ impl Api {
     }
 
     /// The whole answer to a GET of `path`.
-    pub(super) async fn get(&self, path: &str) -> Result<Zeroizing<Vec<u8>>, ApiError> {
-        read(self.send(path).await?.into_body()).await
+    pub async fn get(&self, path: &str) -> Result<Zeroizing<Vec<u8>>, ApiError> {
+        read(self.send(Method::GET, path, None).await?.into_body()).await
     }
 
     /// The answer to a watch, line by line.
-    pub(super) async fn watch(&self, path: &str) -> Result<Lines, ApiError> {
-        Ok(Lines { body: self.send(path).await?.into_body(), buffer: Zeroizing::default(), taken: 0 })
+    pub async fn watch(&self, path: &str) -> Result<Lines, ApiError> {
+        let response = self.send(Method::GET, path, None).await?;
+        Ok(Lines { body: response.into_body(), buffer: Zeroizing::default(), taken: 0 })
     }
 
-    async fn send(&self, path: &str) -> Result<Response<Body>, ApiError> {
-        let request = Request::get(path).header(ACCEPT, "application/json").body(Body::empty());
-        let request = request.map_err(|error| ApiError::Unreachable(error.to_string()))?;
+    /// The whole answer to a request that changes something: `body` is JSON of this media type.
+    pub async fn write(
+        &self,
+        method: Method,
+        path: &str,
+        media_type: &'static str,
+        body: Zeroizing<String>,
+    ) -> Result<Zeroizing<Vec<u8>>, ApiError> {
+        read(self.send(method, path, Some((media_type, body))).await?.into_body()).await
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        content: Option<(&'static str, Zeroizing<String>)>,
+    ) -> Result<Response<Body>, ApiError> {
+        let mut request = Request::builder().method(method).uri(path).header(ACCEPT, "application/json");
+        let body = match content {
+            None => Body::empty(),
+            Some((media_type, body)) => {
+                request = request.header(CONTENT_TYPE, media_type);
+                Body::from(body.as_bytes().to_vec())
+            }
+        };
+        let request = request.body(body).map_err(|error| ApiError::Unreachable(error.to_string()))?;
         let response = timeout(HEAD, self.client.send(request)).await.map_err(|_| ApiError::Timeout)??;
         match response.status() {
             status if status.is_success() => Ok(response),
@@ -148,7 +172,7 @@ async fn read(mut body: Body) -> Result<Zeroizing<Vec<u8>>, ApiError> {
 }
 
 /// A watch under way.
-pub(super) struct Lines {
+pub struct Lines {
     body: Body,
     buffer: Zeroizing<Vec<u8>>,
     /// How much of the buffer was given out.

@@ -14,7 +14,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(5);
 
 /// The pauses between attempts that fail one after the other.
 #[derive(Debug, Default)]
-pub(super) struct Backoff {
+pub struct Backoff {
     failures: u32,
 }
 

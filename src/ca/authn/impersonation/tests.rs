@@ -38,7 +38,7 @@ fn rules() -> Impersonation {
     ]);
     Impersonation {
         trusted: Impersonation::parse_trusted("istio-system/ztunnel").unwrap(),
-        clusters: BTreeMap::from([(String::new(), pods)]),
+        clusters: BTreeMap::from([(String::new(), Arc::new(pods))]),
     }
 }
 
@@ -80,7 +80,7 @@ fn requested_identities_are_parsed_strictly() {
 #[test]
 fn an_unknown_cluster_is_refused_and_the_known_ones_are_named() {
     let mut rules = rules();
-    rules.clusters.insert("east".to_owned(), Pods::default());
+    rules.clusters.insert("east".to_owned(), Arc::default());
     let error = rules.authorize(&agent(), &id("here"), "nope").unwrap_err();
     assert!(error.to_string().contains("east"), "{error}");
 }

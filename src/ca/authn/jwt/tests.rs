@@ -1,9 +1,11 @@
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
+use futures_util::FutureExt;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::ca::authn::{Authenticators, AuthnError, Credentials};
 use crate::ca::fixtures::NOW;
 
 struct Issuer {
@@ -180,4 +182,32 @@ proptest! {
         prop_assume!(changed != good);
         prop_assert!(issuer.trusted().verify(&changed, "cluster.local", NOW).is_err());
     }
+}
+
+#[tokio::test]
+async fn each_issuer_is_believed_about_its_own_tokens_only() {
+    let (one, two) = (Issuer::new(), Issuer::new());
+    let named = |issuer: &Issuer, name: &str| JwtIssuer { issuer: name.to_owned(), ..issuer.trusted() };
+    let authenticators = Authenticators {
+        trust_domain: "cluster.local".to_owned(),
+        jwt: vec![named(&one, "https://one"), named(&two, "https://two")],
+        unknown_key: Default::default(),
+        token_review: None,
+    };
+    let ask = async |issuer: &Issuer, header: Value, name: &str| {
+        let token = issuer.token(header, with("iss", json!(name)));
+        let credentials = Credentials { token: Some(&token), ..Credentials::default() };
+        authenticators.authenticate(credentials, NOW).await
+    };
+    assert!(ask(&one, header(), "https://one").await.is_ok());
+    assert!(ask(&two, header(), "https://two").await.is_ok());
+    let forged = ask(&one, header(), "https://two").await;
+    assert_eq!(forged, Err(AuthnError::Jwt(JwtError::Signature)));
+    let stranger = ask(&one, header(), "https://three").await;
+    assert!(matches!(stranger, Err(AuthnError::Jwt(JwtError::Issuer(_)))), "{stranger:?}");
+
+    assert!(authenticators.unknown_key.notified().now_or_never().is_none());
+    let unknown = ask(&one, json!({"alg": "ES256", "kid": "two"}), "https://one").await;
+    assert_eq!(unknown, Err(AuthnError::Jwt(JwtError::UnknownKey)));
+    assert!(authenticators.unknown_key.notified().now_or_never().is_some(), "whoever fetches keys is told");
 }

@@ -34,8 +34,11 @@ async fn what_is_written_is_read_and_a_version_is_needed_to_replace() {
     assert_eq!(store.write_secret(&written).await.unwrap_err(), StoreError::Conflict(written.name.clone()));
     assert_eq!(store.secrets("istio.io/key-and-cert").await.unwrap()[0].bytes("key.pem"), b"two");
     assert!(store.secrets("other").await.unwrap().is_empty());
-    store.delete_secret(&written.name).await.unwrap();
-    store.delete_secret(&written.name).await.unwrap();
+    let stale = store.delete_secret(&read).await.unwrap_err();
+    assert_eq!(stale, StoreError::Conflict(written.name.clone()), "somebody wrote in between");
+    let read = store.secret(&written.name).await.unwrap().unwrap();
+    store.delete_secret(&read).await.unwrap();
+    store.delete_secret(&read).await.unwrap();
     assert_eq!(store.secret(&written.name).await.unwrap(), None);
 }
 
@@ -120,6 +123,60 @@ async fn rotation_works_on_files() {
 }
 
 #[tokio::test]
+async fn a_followed_store_is_told_of_changes_and_looks_at_nothing_meanwhile() {
+    let (folder, plain) = store();
+    let store = plain.clone().follow();
+    let told = async |since: &Revision| {
+        tokio::time::timeout(std::time::Duration::from_secs(20), store.changed(since)).await.unwrap();
+        // What comes with it: a write is more than one event.
+        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+        store.revision().await.unwrap()
+    };
+    let quiet = store.revision().await.unwrap();
+    // Reading is no change.
+    store.secrets("istio.io/key-and-cert").await.unwrap();
+    store.accounts().await.unwrap();
+    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    assert_eq!(store.revision().await.unwrap(), quiet);
+
+    // Somebody else's write, in a namespace that had no folder.
+    plain.write_secret(&secret("one")).await.unwrap();
+    let written = told(&quiet).await;
+    assert_ne!(written, quiet);
+    let read = store.secret(&secret("").name).await.unwrap().unwrap();
+    plain.write_secret(&read).await.unwrap();
+    let replaced = told(&written).await;
+    assert_ne!(replaced, written);
+    fs::write(folder.path().join("manifests/a.yaml"), "kind: Namespace\nmetadata: {name: a}\n").unwrap();
+    assert_ne!(told(&replaced).await, replaced);
+}
+
+#[tokio::test]
+async fn certificate_requests_come_from_annotated_ingresses_unless_their_secret_is_given() {
+    let (folder, store) = store();
+    let manifest = r#"
+kind: Ingress
+metadata: {name: web, namespace: shop, annotations: {portcullis.dev/issue-certificate: "true"}}
+spec:
+  tls: [{secretName: one, hosts: [a.example]}, {secretName: rules}, {secretName: given, hosts: [c.example]}]
+  rules: [{host: b.example}]
+---
+kind: Ingress
+metadata: {name: other, namespace: shop, annotations: {nginx.ingress.kubernetes.io/issue-certificate: "true"}}
+spec: {tls: [{secretName: two, hosts: [d.example]}]}
+---
+kind: Secret
+metadata: {name: given, namespace: shop}
+"#;
+    fs::write(folder.path().join("manifests/web.yaml"), manifest).unwrap();
+    let requests = store.certificate_requests().await.unwrap();
+    let seen: Vec<_> = requests.iter().map(|it| format!("{} {}", it.secret, it.hosts.join(","))).collect();
+    assert_eq!(seen, ["shop/one a.example", "shop/rules b.example"]);
+    store.write_secret(&secret("one")).await.unwrap();
+    assert!(store.issued_secrets().await.unwrap().is_empty(), "not every Secret in the state is a host's");
+}
+
+#[tokio::test]
 async fn the_revision_changes_with_every_change_and_with_nothing_else() {
     let (folder, store) = store();
     let mut seen = vec![store.revision().await.unwrap()];
@@ -136,6 +193,6 @@ async fn the_revision_changes_with_every_change_and_with_nothing_else() {
     expect_change().await;
     fs::write(folder.path().join("manifests/a.yaml"), "kind: Namespace\nmetadata: {name: a}\n").unwrap();
     expect_change().await;
-    store.delete_secret(&read.name).await.unwrap();
+    store.delete_secret(&read).await.unwrap();
     expect_change().await;
 }

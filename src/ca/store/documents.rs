@@ -1,4 +1,5 @@
-//! Manifests in and out: Secrets and ConfigMaps as JSON of ours, accounts and namespaces as YAML or JSON of anyone.
+//! Objects as documents, in and out: as JSON of ours and of the API server, accounts and namespaces also as YAML of
+//! anyone. `directory` and `kubernetes` read and write with these functions and nothing else.
 //!
 //! Reasons for a refusal never quote the document, because it may be a Secret.
 
@@ -9,29 +10,34 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 use zeroize::Zeroizing;
 
-use super::version_of;
-use crate::ca::store::{Account, ConfigMap, Namespace, Secret, SecretBytes};
+use super::{Account, CertificateRequest, ConfigMap, Namespace, Secret, SecretBytes, Version};
+use crate::annotations::issue_certificate;
 use crate::store::objects::ObjectName;
 
+/// A whole Secret, as it is created.
 pub fn encode_secret(secret: &Secret) -> Zeroizing<String> {
-    let data: Map<String, Value> = secret
-        .data
-        .iter()
-        .map(|(key, bytes)| (key.clone(), Value::String(STANDARD.encode(bytes.as_slice()))))
-        .collect();
     let mut metadata = metadata(&secret.name, &secret.labels, &secret.annotations);
     if let Some(owner) = &secret.owner {
-        metadata["ownerReferences"] = json!([{
-            "apiVersion": "v1", "kind": "ServiceAccount", "name": &*owner.name.name, "uid": owner.uid,
-        }]);
+        metadata["ownerReferences"] = json!([owner_reference(owner)]);
     }
+    let data = data_of(secret);
     encode(&json!({
         "apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": secret.kind, "data": data,
     }))
 }
 
-pub fn parse_secret(content: &[u8]) -> Result<Secret, String> {
-    let document = parse(content, "Secret")?;
+/// `data` of a Secret.
+pub fn data_of(secret: &Secret) -> Map<String, Value> {
+    let text = |bytes: &SecretBytes| Value::String(STANDARD.encode(bytes.as_slice()));
+    secret.data.iter().map(|(key, bytes)| (key.clone(), text(bytes))).collect()
+}
+
+pub fn owner_reference(owner: &Account) -> Value {
+    json!({ "apiVersion": "v1", "kind": "ServiceAccount", "name": &*owner.name.name, "uid": owner.uid })
+}
+
+/// A Secret as `version`.
+pub fn secret(document: &Value, version: Version) -> Result<Secret, String> {
     let mut data = BTreeMap::new();
     for (key, value) in document.get("data").and_then(Value::as_object).into_iter().flatten() {
         let decoded = value.as_str().and_then(|text| STANDARD.decode(text).ok());
@@ -40,10 +46,12 @@ pub fn parse_secret(content: &[u8]) -> Result<Secret, String> {
             SecretBytes::from(decoded.ok_or_else(|| format!("data.{key} is not base64"))?),
         );
     }
-    let name = name(&document)?;
-    let owner = document.pointer("/metadata/ownerReferences/0").and_then(|owner| {
-        let account = owner.get("name")?.as_str()?;
-        let uid = owner.get("uid").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let name = name(document)?;
+    let owners = document.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+    let owner = owners.into_iter().flatten().find_map(|owner| {
+        let text = |key: &str| owner.get(key).and_then(Value::as_str);
+        let account = text("name").filter(|_| text("kind") == Some("ServiceAccount"))?;
+        let uid = text("uid").unwrap_or_default().to_owned();
         Some(Account { name: ObjectName::new(name.namespace.clone(), account), uid })
     });
     Ok(Secret {
@@ -53,30 +61,72 @@ pub fn parse_secret(content: &[u8]) -> Result<Secret, String> {
         annotations: texts(document.pointer("/metadata/annotations")),
         data,
         owner,
-        version: Some(version_of(content)),
+        version: Some(version),
     })
 }
 
+/// A whole ConfigMap, as it is created.
 pub fn encode_config_map(map: &ConfigMap) -> Zeroizing<String> {
     let metadata = metadata(&map.name, &map.labels, &BTreeMap::new());
     encode(&json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": map.data }))
 }
 
-pub fn parse_config_map(content: &[u8]) -> Result<ConfigMap, String> {
-    let document = parse(content, "ConfigMap")?;
+/// A ConfigMap as `version`.
+pub fn config_map(document: &Value, version: Version) -> Result<ConfigMap, String> {
     Ok(ConfigMap {
-        name: name(&document)?,
+        name: name(document)?,
         labels: texts(document.pointer("/metadata/labels")),
         data: texts(document.get("data")),
-        version: Some(version_of(content)),
+        version: Some(version),
     })
 }
 
-/// The accounts and namespaces in a set of manifests; documents of other kinds are passed over.
+/// A ServiceAccount.
+pub fn account(document: &Value) -> Result<Account, String> {
+    let uid = document.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default().to_owned();
+    Ok(Account { name: name(document)?, uid })
+}
+
+/// A Namespace.
+pub fn namespace(document: &Value) -> Result<Namespace, String> {
+    let text = |pointer: &str| document.pointer(pointer).and_then(Value::as_str);
+    Ok(Namespace {
+        name: text("/metadata/name").ok_or("metadata.name is missing")?.to_owned(),
+        labels: texts(document.pointer("/metadata/labels")),
+        terminating: text("/status/phase") == Some("Terminating"),
+    })
+}
+
+/// What an Ingress asks for; nothing without the annotation.
+pub fn certificate_requests(document: &Value) -> Vec<CertificateRequest> {
+    let annotations = texts(document.pointer("/metadata/annotations"));
+    let (true, Ok(ingress)) = (issue_certificate::is_asked_for(&annotations), name(document)) else {
+        return Vec::new();
+    };
+    let list = |pointer: &str| document.pointer(pointer).and_then(Value::as_array).into_iter().flatten();
+    let of_rules = || list("/spec/rules").filter_map(|rule| rule.get("host")?.as_str()).map(str::to_owned);
+    list("/spec/tls")
+        .filter_map(|entry| {
+            let secret = entry.get("secretName")?.as_str()?;
+            let hosts = entry.get("hosts").and_then(Value::as_array).into_iter().flatten();
+            let hosts: Vec<String> = hosts.filter_map(Value::as_str).map(str::to_owned).collect();
+            Some(CertificateRequest {
+                ingress: ingress.clone(),
+                secret: ObjectName::new(ingress.namespace.clone(), secret),
+                hosts: if hosts.is_empty() { of_rules().collect() } else { hosts },
+            })
+        })
+        .collect()
+}
+
+/// What concerns the CA in a set of manifests; documents of other kinds are passed over.
 #[derive(Default)]
 pub struct Documents {
     pub accounts: BTreeSet<Account>,
     pub namespaces: Vec<Namespace>,
+    pub requests: Vec<CertificateRequest>,
+    /// Names of the Secrets that are given, and so not ours to make.
+    pub secrets: BTreeSet<ObjectName>,
 }
 
 impl Documents {
@@ -110,25 +160,18 @@ impl Documents {
     }
 
     fn add_object(&mut self, object: &Value) {
-        let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
-        let Some(name) = text("/metadata/name") else { return };
-        match text("/kind") {
-            Some("ServiceAccount") => {
-                let namespace = text("/metadata/namespace").unwrap_or("default");
-                let uid = text("/metadata/uid").unwrap_or_default().to_owned();
-                self.accounts.insert(Account { name: ObjectName::new(namespace, name), uid });
-            }
-            Some("Namespace") => self.namespaces.push(Namespace {
-                name: name.to_owned(),
-                labels: texts(object.pointer("/metadata/labels")),
-                terminating: text("/status/phase") == Some("Terminating"),
-            }),
+        match object.get("kind").and_then(Value::as_str) {
+            Some("ServiceAccount") => self.accounts.extend(account(object)),
+            Some("Namespace") => self.namespaces.extend(namespace(object)),
+            Some("Ingress") => self.requests.extend(certificate_requests(object)),
+            Some("Secret") => self.secrets.extend(name(object)),
             _ => {}
         }
     }
 }
 
-fn parse(content: &[u8], kind: &str) -> Result<Value, String> {
+/// A JSON document, which must be of this kind.
+pub fn parse(content: &[u8], kind: &str) -> Result<Value, String> {
     let document: Value = serde_json::from_slice(content).map_err(|_| "it is not JSON".to_owned())?;
     match document.get("kind").and_then(Value::as_str) == Some(kind) {
         true => Ok(document),
@@ -161,6 +204,7 @@ fn metadata(
     metadata
 }
 
+/// Pretty JSON with a final newline.
 fn encode(document: &Value) -> Zeroizing<String> {
     let mut text = serde_json::to_string_pretty(document).unwrap_or_default();
     text.push('\n');
