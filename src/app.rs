@@ -157,6 +157,8 @@ impl Succession {
 struct Control {
     store: Store,
     settings: Arc<Settings>,
+    /// The same, for sources that go by them.
+    settings_sender: watch::Sender<Arc<Settings>>,
     compiled: Compiled,
     tickets: Arc<Tickets>,
     stapler: Stapler,
@@ -202,6 +204,7 @@ impl Control {
         Ok(Self {
             store: Store::new(),
             stapler: Stapler::new(&settings),
+            settings_sender: watch::channel(settings.clone()).0,
             settings,
             compiled,
             tickets,
@@ -306,7 +309,7 @@ impl Control {
             admin.abort();
         }
         if let Some(outbox) = self.outbox.take() {
-            outbox.end().await;
+            outbox.end(closing == Closing::All).await;
         }
         let stats = self.workers.stats.clone();
         let connections = || stats.iter().map(|worker| worker.connections.get()).sum();
@@ -351,12 +354,7 @@ impl Control {
             Source::Kubernetes => {
                 let api = kubernetes::connect(self.settings.kubeconfig.as_deref()).await?;
                 self.outbox = Some(Outbox::start(api.client().clone(), self.settings.clone()));
-                let source = Kubernetes {
-                    api,
-                    namespace: self.settings.watch_namespace.clone(),
-                    config_map: self.settings.configmap.clone(),
-                    default_certificate: self.settings.default_ssl_certificate.clone(),
-                };
+                let source = Kubernetes { api, settings: self.settings_sender.subscribe() };
                 tokio::task::spawn_local(source.run(batches));
             }
         }
@@ -365,7 +363,7 @@ impl Control {
 
     fn apply(&mut self, batch: Batch) {
         if let Some(outbox) = &mut self.outbox {
-            outbox.observe(&batch.events, batch.ingress_statuses);
+            outbox.observe(&batch.events, batch.ingress_statuses, batch.policy_statuses);
         }
         for event in batch.events {
             self.store.apply(event);
@@ -383,6 +381,7 @@ impl Control {
                 false => drop(self.object_findings.insert(about, diagnostics)),
             }
         }
+        batch.ended.iter().for_each(|name| drop(self.watches.remove(name)));
         self.watches.extend(batch.states.into_iter().map(|state| (state.name.clone(), state)));
         if batch.synced && !self.synced {
             (self.synced, self.synced_since) = (true, now());
@@ -433,7 +432,7 @@ impl Control {
             self.stapler.follow(&self.compiled.staple_demand);
         }
         if let Some(outbox) = &mut self.outbox {
-            outbox.compiled(&self.store, &self.settings, &changes);
+            outbox.compiled(&self.store, &self.settings, &changes, self.compiled.policies());
         }
     }
 
@@ -462,6 +461,7 @@ impl Control {
                 self.succession.tell_pending(&pending, settings.restart);
                 self.tickets.set_lifetime(settings.ssl_session_timeout);
                 self.stapler.set(&settings);
+                self.settings_sender.send_replace(settings.clone());
                 self.settings = settings;
                 self.compile()
             }
@@ -551,15 +551,19 @@ async fn leader_changed(outbox: Option<&mut Outbox>) {
 
 /// A watch that brings nothing is worth a word: what is served may be old.
 fn not_watched(watch: &WatchState) -> Option<Diagnostic> {
-    let error = watch.last_error.as_ref()?;
-    Some(Diagnostic {
-        severity: if watch.synced { Severity::Warning } else { Severity::Error },
-        file: None,
-        object: None,
-        field: String::new(),
-        reason: "NotWatched",
-        message: format!("Changes to {} do not arrive: {error}.", watch.name),
-    })
+    let name = &watch.name;
+    let (severity, reason, message) = match &watch.last_error {
+        Some(error) => {
+            let severity = if watch.synced { Severity::Warning } else { Severity::Error };
+            (severity, "NotWatched", format!("Changes to {name} do not arrive: {error}."))
+        }
+        None if watch.absent => {
+            let message = format!("The API server has no {name}; they are followed once it has.");
+            (Severity::Info, "KindNotFound", message)
+        }
+        None => return None,
+    };
+    Some(Diagnostic { severity, file: None, object: None, field: String::new(), reason, message })
 }
 
 /// The threads of the data plane.

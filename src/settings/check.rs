@@ -98,6 +98,7 @@ pub(super) fn broken_rules(settings: &Settings) -> Vec<Broken> {
     );
     if let Some(namespace) = &s.watch_namespace {
         rule("watch-namespace", !namespace.contains([',', '/', ' ']), "must be one namespace");
+        rule("watch-namespace-selector", s.watch_namespace_selector.is_none(), "excludes watch-namespace");
     }
 
     let ports = [("https-port", s.https_port, s.http_port), ("admin-port", s.admin_port, s.http_port)];

@@ -29,9 +29,12 @@ pub const FLAGS: &[&str] = &[
     "manifests",
     "kubeconfig",
     "watch-namespace",
+    "watch-namespace-selector",
     "configmap",
     "ingress-class",
     "controller-class",
+    "ingress-class-by-name",
+    "watch-ingress-without-class",
     "pem-namespace",
     "annotations-prefix",
     "bind-address",
@@ -45,6 +48,8 @@ pub const FLAGS: &[&str] = &[
     "default-ssl-certificate",
     "publish-status-address",
     "publish-service",
+    "report-node-internal-ip-address",
+    "update-status-on-shutdown",
     "log-level",
     "log-format",
 ];
@@ -111,6 +116,10 @@ fn flag(field: &'static Field) -> Arg {
     });
     match field.key {
         "manifests" | "bind-address" => arg.action(ArgAction::Append),
+        // As everywhere with Kubernetes: by itself it means true.
+        _ if (field.get)(&Settings::default()).is_boolean() => {
+            arg.action(ArgAction::Set).num_args(0..=1).require_equals(true).default_missing_value("true")
+        }
         _ => arg.action(ArgAction::Set),
     }
 }

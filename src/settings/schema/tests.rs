@@ -55,11 +55,13 @@ fn restart_is_required_for_what_is_made_at_start_only() {
         "kubeconfig",
         "manifests",
         "mesh-port",
+        "mesh-root-namespace",
         "pem-namespace",
         "source",
         "state-dir",
         "use-proxy-protocol",
         "watch-namespace",
+        "watch-namespace-selector",
         "workers",
     ];
     assert_eq!(keys, BTreeSet::from(expected));

@@ -16,7 +16,8 @@ use kube::{Client, Config};
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
-use super::wire::Status;
+use super::Resource;
+use super::wire::{Groups, Kinds, Status};
 
 /// Time to connect, TLS handshake included.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -49,6 +50,11 @@ pub enum ApiError {
     Rewound,
     #[error("the API server sent something unreadable")]
     Unreadable,
+    /// Not for lack of a right: the server itself says that it has no such kind.
+    #[error("the API server does not have this kind")]
+    Absent,
+    #[error("other namespaces are selected than before")]
+    Reselected,
 }
 
 /// A connection to one API server. Copies share it.
@@ -94,6 +100,27 @@ impl Api {
     /// The whole answer to a GET of `path`.
     pub(super) async fn get(&self, path: &str) -> Result<Zeroizing<Vec<u8>>, ApiError> {
         read(self.send(path).await?.into_body()).await
+    }
+
+    /// The first version in which the server has a kind; `None` where it has it in none. That must be what the
+    /// server says about itself: a bare 404 may come from something in front of it.
+    pub(super) async fn version_of(&self, resource: &Resource) -> Result<Option<&'static str>, ApiError> {
+        let read = |_| ApiError::Unreadable;
+        let groups: Groups = serde_json::from_slice(&self.get("/apis").await?).map_err(read)?;
+        for version in resource.api_versions.iter().copied() {
+            // The first group of all has no name and is always there.
+            if !version.contains('/') {
+                return Ok(Some(version));
+            }
+            if groups.has(version) {
+                let text = self.get(&format!("/apis/{version}")).await?;
+                let kinds: Kinds = serde_json::from_slice(&text).map_err(read)?;
+                if kinds.has(resource.plural) {
+                    return Ok(Some(version));
+                }
+            }
+        }
+        Ok(None)
     }
 
     /// The answer to a watch, line by line.

@@ -4,13 +4,14 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 
-use tokio::sync::Notify;
-use tokio::sync::mpsc::Sender;
+use std::sync::Arc;
 
-use super::references::References;
-use crate::sources::{Batch, IngressStatus, ObjectFindings, WatchState};
+use tokio::sync::mpsc::Sender;
+use tokio::sync::{Notify, watch};
+
+use super::references::{Reference, References};
+use crate::sources::{Batch, IngressStatus, ObjectFindings, PolicyStatus, WatchState};
 use crate::store::Event;
-use crate::store::objects::ObjectName;
 
 /// Tells watches apart.
 pub(super) type WatchId = usize;
@@ -21,8 +22,10 @@ pub(super) struct Hub {
     unlisted: RefCell<BTreeSet<WatchId>>,
     next_id: Cell<WatchId>,
     references: RefCell<References>,
-    /// The references may name other missing Secrets than before.
+    /// The references may name other missing objects than before.
     referenced: Notify,
+    /// The namespaces that the setting `watch-namespace-selector` selects; `None` until they have been listed.
+    namespaces: watch::Sender<Option<BTreeSet<Arc<str>>>>,
 }
 
 /// What a watch found at once.
@@ -30,7 +33,8 @@ pub(super) struct Hub {
 pub(super) struct Found {
     pub events: Vec<Event>,
     pub findings: Vec<ObjectFindings>,
-    pub statuses: Vec<IngressStatus>,
+    pub ingress_statuses: Vec<IngressStatus>,
+    pub policy_statuses: Vec<PolicyStatus>,
 }
 
 impl Found {
@@ -40,13 +44,14 @@ impl Found {
 }
 
 impl Hub {
-    pub fn new(batches: Sender<Batch>, default_certificate: Option<ObjectName>) -> Self {
+    pub fn new(batches: Sender<Batch>) -> Self {
         Self {
             batches,
             unlisted: RefCell::default(),
             next_id: Cell::default(),
-            references: RefCell::new(References::new(default_certificate)),
+            references: RefCell::default(),
             referenced: Notify::new(),
+            namespaces: watch::channel(None).0,
         }
     }
 
@@ -57,7 +62,7 @@ impl Hub {
         id
     }
 
-    /// The watch has listed, or never will and does not have to.
+    /// The watch has listed, or never will and does not have to, or has ended.
     pub fn listed(&self, id: WatchId) {
         self.unlisted.borrow_mut().remove(&id);
         self.referenced.notify_one();
@@ -66,6 +71,30 @@ impl Hub {
     /// Whether all have listed but this one.
     pub fn all_listed_but(&self, id: WatchId) -> bool {
         self.unlisted.borrow().iter().all(|unlisted| *unlisted == id)
+    }
+
+    /// Whether all have listed.
+    pub fn is_synced(&self) -> bool {
+        self.unlisted.borrow().is_empty()
+    }
+
+    /// These are the namespaces that are selected.
+    pub fn select(&self, names: BTreeSet<Arc<str>>) {
+        self.namespaces.send_if_modified(|known| {
+            let changed = known.as_ref() != Some(&names);
+            *known = Some(names);
+            changed
+        });
+    }
+
+    /// The namespaces that are selected, now and from now on.
+    pub fn selection(&self) -> watch::Receiver<Option<BTreeSet<Arc<str>>>> {
+        self.namespaces.subscribe()
+    }
+
+    /// Settings name these objects from now on.
+    pub fn set_named_by_settings(&self, named: BTreeSet<Reference>) {
+        self.references.borrow_mut().set_named_by_settings(named);
     }
 
     /// Passes on what the watch of a whole kind found.
@@ -81,11 +110,28 @@ impl Hub {
         let batch = Batch {
             events: found.events,
             object_findings: found.findings,
-            ingress_statuses: found.statuses,
+            ingress_statuses: found.ingress_statuses,
+            policy_statuses: found.policy_statuses,
             states: state.into_iter().collect(),
-            synced: self.unlisted.borrow().is_empty(),
+            synced: self.is_synced(),
             ..Batch::default()
         };
+        self.send_batch(batch).await;
+    }
+
+    /// Says that a watch has ended for good, and what became of its objects by that.
+    pub async fn send_end(&self, found: Found, watch: Arc<str>) {
+        let batch = Batch {
+            events: found.events,
+            object_findings: found.findings,
+            ended: vec![watch],
+            synced: self.is_synced(),
+            ..Batch::default()
+        };
+        self.send_batch(batch).await;
+    }
+
+    async fn send_batch(&self, batch: Batch) {
         // Nobody listens any more when the process is ending; `closed` says so.
         let _ = self.batches.send(batch).await;
     }
@@ -95,14 +141,15 @@ impl Hub {
         self.referenced.notified().await;
     }
 
-    /// Secrets that are named somewhere and are not among those of the type that is watched.
-    pub fn missing(&self) -> BTreeSet<ObjectName> {
-        self.references.borrow().missing().clone()
+    /// Objects that are named somewhere and are not among those that are watched as a whole; those that settings
+    /// name first.
+    pub fn missing(&self) -> Vec<Reference> {
+        self.references.borrow().missing()
     }
 
-    /// Whether the watch of all TLS Secrets has this one.
-    pub fn is_watched(&self, secret: &ObjectName) -> bool {
-        self.references.borrow().is_watched(secret)
+    /// Whether it is a Secret that the watch of all TLS Secrets has.
+    pub fn is_watched(&self, reference: &Reference) -> bool {
+        self.references.borrow().is_watched(reference)
     }
 
     /// Resolves when nobody wants batches any more.

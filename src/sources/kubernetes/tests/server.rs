@@ -39,7 +39,7 @@ impl Reply {
         Self { after, ..self }
     }
 
-    fn with_status(self, status: u16) -> Self {
+    pub fn with_status(self, status: u16) -> Self {
         Self { status, ..self }
     }
 }
@@ -124,7 +124,7 @@ impl Server {
 
     /// Counts requests for a kind, lists and watches apart; the pages of a list count once.
     fn count(&self, path: &str) -> usize {
-        let (plural, query) = path.split_once('?').unwrap();
+        let (plural, query) = path.split_once('?').unwrap_or((path, ""));
         let watch = if query.contains("watch=1") { "?watch=1" } else { "?" };
         let named = if query.contains("metadata%2Ename") { "named" } else { "" };
         let mut asked = self.asked.borrow_mut();
