@@ -25,6 +25,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::admin::view::{PendingRestart, SettingsStatus, SourceStatus, View};
 use crate::admin::{self, AdminState};
+use crate::admission::{self, Admission, Answer, Question, Review, judge};
 use crate::compile::{Compiled, compile};
 use crate::diagnostics::{Diagnostic, ObjectRef, Severity};
 use crate::net::drain::Closing;
@@ -186,6 +187,12 @@ struct Control {
     workers: Workers,
     admin: Option<TcpListener>,
     admin_task: Option<tokio::task::JoinHandle<()>>,
+    /// The socket of the admission webhook, until it is put to use.
+    webhook: Option<TcpListener>,
+    webhook_task: Option<tokio::task::JoinHandle<()>>,
+    /// What the webhook asks, and where it does.
+    questions: mpsc::Receiver<Question>,
+    question_sender: mpsc::Sender<Question>,
     succession: Succession,
 }
 
@@ -201,6 +208,7 @@ impl Control {
         let shared = Shared::new(Arc::new(compiled.snapshot.clone()));
         let workers = Workers::new(sockets.workers, &shared)?;
         let (view, _) = watch::channel(Arc::new(View::default()));
+        let (question_sender, questions) = admission::questions();
         Ok(Self {
             store: Store::new(),
             stapler: Stapler::new(&settings),
@@ -226,6 +234,10 @@ impl Control {
             workers,
             admin: Some(sockets.admin),
             admin_task: None,
+            webhook: sockets.webhook,
+            webhook_task: None,
+            questions,
+            question_sender,
             succession,
         })
     }
@@ -270,6 +282,7 @@ impl Control {
                     self.compile()?;
                 }
                 Some(reload) = reload.recv() => self.reload(reload)?,
+                Some(question) = self.questions.recv() => self.answer(question),
                 () = leader_changed(self.outbox.as_mut()) => self.publish_view(),
                 () = sleep_until(recheck) => self.compile()?,
                 () = sleep_until(rotate_tickets) => {
@@ -288,6 +301,7 @@ impl Control {
     fn start_serving(&mut self) -> anyhow::Result<()> {
         self.workers.start()?;
         self.start_admin()?;
+        self.start_webhook()?;
         self.succession.serving = true;
         self.succession.link.tell(&FromGeneration::Serving);
         if !self.succession.wanted.is_empty() {
@@ -307,6 +321,9 @@ impl Control {
         {
             // The next generation answers there.
             admin.abort();
+        }
+        if let Some(webhook) = self.webhook_task.take() {
+            webhook.abort();
         }
         if let Some(outbox) = self.outbox.take() {
             outbox.end(closing == Closing::All).await;
@@ -337,6 +354,33 @@ impl Control {
         };
         self.admin_task = Some(tokio::task::spawn_local(admin::serve(listener, Arc::new(state))));
         Ok(())
+    }
+
+    fn start_webhook(&mut self) -> anyhow::Result<()> {
+        let (Some(listener), Some(outbox)) = (self.webhook.take(), &self.outbox) else { return Ok(()) };
+        let admission = Admission {
+            listener: tokio::net::TcpListener::from_std(listener)?,
+            client: outbox.client().clone(),
+            namespace: outbox.namespace().to_owned(),
+            settings: self.settings_sender.subscribe(),
+            leader: outbox.leader(),
+        };
+        self.webhook_task = Some(tokio::task::spawn_local(admission.run(self.question_sender.clone())));
+        Ok(())
+    }
+
+    /// Judges an Ingress that is about to be written. Nothing changes by it.
+    fn answer(&mut self, question: Question) {
+        let answer = match Review::parse(&question.body) {
+            _ if !self.succession.offered => Answer::NotReady,
+            Err(error) => Answer::Malformed(error),
+            Ok(review) => {
+                let verdict = judge(&review, &mut self.store, &self.compiled, &self.settings, now());
+                Answer::Review(review.answer(&verdict))
+            }
+        };
+        // Whoever asked may have given up.
+        let _ = question.answer.send(answer);
     }
 
     async fn start_source(&mut self, batches: mpsc::Sender<Batch>) -> anyhow::Result<()> {

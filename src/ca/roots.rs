@@ -18,7 +18,7 @@ use super::bundle::RootBundle;
 use super::certificate::Certificate;
 use super::key::{KeyAlgorithm, KeyError, PrivateKey};
 use super::profile::{self, ProfileError, Root};
-use super::store::{Secret, Store, StoreError};
+use super::store::{Secret, SecretStore, StoreError};
 use crate::store::objects::ObjectName;
 
 pub const SECRET_NAME: &str = "istio-ca-secret";
@@ -27,8 +27,9 @@ pub const SECRET_TYPE: &str = "istio.io/ca-root";
 /// How a self-signed root is made and kept.
 #[derive(Clone, Debug)]
 pub struct RootOptions {
-    /// Where the Secret lives.
+    /// Where the Secret lives, and its name.
     pub storage_namespace: String,
+    pub secret: String,
     /// The organization of the root's subject.
     pub trust_domain: String,
     pub key: KeyAlgorithm,
@@ -44,6 +45,7 @@ impl Default for RootOptions {
     fn default() -> Self {
         Self {
             storage_namespace: "istio-system".to_owned(),
+            secret: SECRET_NAME.to_owned(),
             trust_domain: super::identity::DEFAULT_TRUST_DOMAIN.to_owned(),
             key: KeyAlgorithm::default(),
             life: Duration::from_secs(3650 * 24 * 3600),
@@ -55,7 +57,7 @@ impl Default for RootOptions {
 
 impl RootOptions {
     pub fn secret_name(&self) -> ObjectName {
-        ObjectName::new(self.storage_namespace.as_str(), SECRET_NAME)
+        ObjectName::new(self.storage_namespace.as_str(), self.secret.as_str())
     }
 }
 
@@ -95,7 +97,7 @@ pub enum Checked {
 
 /// Reads the root, or makes one if there certainly is none. Of several starters all get the one root that was
 /// created first.
-pub async fn load_or_create<S: Store>(
+pub async fn load_or_create<S: SecretStore>(
     store: &S,
     options: &RootOptions,
     now: OffsetDateTime,
@@ -111,7 +113,7 @@ pub async fn load_or_create<S: Store>(
 }
 
 /// Reads the root and renews it first if its life is over, since an ended root cannot sign.
-pub async fn load<S: Store>(
+pub async fn load<S: SecretStore>(
     store: &S,
     options: &RootOptions,
     now: OffsetDateTime,
@@ -124,7 +126,7 @@ pub async fn load<S: Store>(
 }
 
 /// One turn of the rotator: follows the Secret, and renews the root if that is due.
-pub async fn check<S: Store>(
+pub async fn check<S: SecretStore>(
     store: &S,
     options: &RootOptions,
     current: &SelfSigned,
@@ -142,7 +144,7 @@ pub async fn check<S: Store>(
 
 /// Replaces the root by one with the same key and subject and a new life, due or not. The superseded root stays
 /// in the bundle until it ends.
-pub async fn rotate<S: Store>(
+pub async fn rotate<S: SecretStore>(
     store: &S,
     options: &RootOptions,
     now: OffsetDateTime,
@@ -158,13 +160,13 @@ pub fn is_due(root: &Certificate, grace_percent: u32, now: OffsetDateTime) -> bo
     now >= root.not_after - time::Duration::saturating_seconds_f64(grace)
 }
 
-async fn read<S: Store>(store: &S, options: &RootOptions) -> Result<Material, RootError> {
+async fn read<S: SecretStore>(store: &S, options: &RootOptions) -> Result<Material, RootError> {
     let name = options.secret_name();
     let secret = store.secret(&name).await?.ok_or_else(|| RootError::Missing(name.clone()))?;
     Material::from_secret(secret).map_err(|reason| RootError::Refused { secret: name, reason })
 }
 
-async fn renew<S: Store>(
+async fn renew<S: SecretStore>(
     store: &S,
     options: &RootOptions,
     mut material: Material,

@@ -2,8 +2,9 @@
 //!
 //! A write names the version it replaces, and no version means "must not exist yet": creation is therefore the
 //! lock that decides between replicas, and no write can undo one it has not seen. Implementations:
-//! [`directory::Directory`] here, the Kubernetes API elsewhere.
+//! [`directory::Directory`], and [`cluster::Cluster`] for single Secrets.
 
+pub mod cluster;
 pub mod directory;
 #[cfg(any(test, feature = "testing"))]
 pub mod memory;
@@ -147,19 +148,22 @@ pub struct Namespace {
     pub terminating: bool,
 }
 
-/// Where the CA keeps its objects.
-pub trait Store: Send + Sync {
-    /// What all objects amount to. Far cheaper than reading them: it is asked for at every turn.
-    fn revision(&self) -> impl Future<Output = Result<Revision, StoreError>> + Send;
-
+/// Where single Secrets are kept: all that a root needs.
+pub trait SecretStore: Send + Sync {
     /// The Secret, or `None` only if it certainly does not exist.
     fn secret(&self, name: &ObjectName) -> impl Future<Output = Result<Option<Secret>, StoreError>> + Send;
 
-    /// All Secrets of a type, in all namespaces.
-    fn secrets(&self, kind: &str) -> impl Future<Output = Result<Vec<Secret>, StoreError>> + Send;
-
     /// Creates (`version` is `None`) or replaces exactly that version.
     fn write_secret(&self, secret: &Secret) -> impl Future<Output = Result<(), StoreError>> + Send;
+}
+
+/// Where the CA keeps its objects.
+pub trait Store: SecretStore {
+    /// What all objects amount to. Far cheaper than reading them: it is asked for at every turn.
+    fn revision(&self) -> impl Future<Output = Result<Revision, StoreError>> + Send;
+
+    /// All Secrets of a type, in all namespaces.
+    fn secrets(&self, kind: &str) -> impl Future<Output = Result<Vec<Secret>, StoreError>> + Send;
 
     /// Deletes; one that does not exist is success.
     fn delete_secret(&self, name: &ObjectName) -> impl Future<Output = Result<(), StoreError>> + Send;

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use super::Settings;
-use super::choices::ForwardClientCert;
+use super::choices::{ForwardClientCert, Source};
 
 /// A rule that is broken: the key it is about, and what it should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +52,7 @@ pub(super) fn broken_rules(settings: &Settings) -> Vec<Broken> {
         ("controller-class", &s.controller_class),
         ("pem-namespace", &s.pem_namespace),
         ("annotations-prefix", &s.annotations_prefix),
+        ("validating-webhook-configuration", &s.validating_webhook_configuration),
         ("mesh-root-namespace", &s.mesh_root_namespace),
         ("mesh-trust-domain", &s.mesh_trust_domain),
     ] {
@@ -101,6 +102,10 @@ pub(super) fn broken_rules(settings: &Settings) -> Vec<Broken> {
         rule("watch-namespace-selector", s.watch_namespace_selector.is_none(), "excludes watch-namespace");
     }
 
+    if let Some(webhook) = s.validating_webhook.filter(|webhook| webhook.port() != 0) {
+        let others = [s.http_port, s.https_port, s.admin_port, s.mesh_port.unwrap_or_default()];
+        rule("validating-webhook", !others.contains(&webhook.port()), "must have a port of its own");
+    }
     let ports = [("https-port", s.https_port, s.http_port), ("admin-port", s.admin_port, s.http_port)];
     for (key, port, other) in ports {
         rule(key, port == 0 || port != other, "must differ from http-port");
@@ -117,6 +122,9 @@ pub(super) fn doubts(settings: &Settings) -> Vec<Broken> {
             key: "use-forwarded-headers",
             reason: "has no effect while `proxy-real-ip-cidr` is empty: no peer is trusted",
         });
+    }
+    if settings.source == Source::Directory && settings.validating_webhook.is_some() {
+        doubts.push(Broken { key: "validating-webhook", reason: "has no effect without an API server" });
     }
     if settings.proxy_real_ip_cidr.iter().any(|network| network.prefix_len() == 0) {
         doubts.push(Broken {

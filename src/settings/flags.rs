@@ -43,6 +43,8 @@ pub const FLAGS: &[&str] = &[
     "mesh-port",
     "admin-bind-address",
     "admin-port",
+    "validating-webhook",
+    "validating-webhook-configuration",
     "workers",
     "state-dir",
     "default-ssl-certificate",

@@ -4,7 +4,7 @@
 //! apart without `..`, so a setting that something forgets does not compile.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -177,6 +177,12 @@ settings! {
     /// The admin port; 0 lets the system choose.
     admin_port: u16 = 10254,
         Restart("listeners are opened before workers start"), None, "9090";
+    /// Address and port of the validating admission webhook, as `:8443`; without it there is none.
+    validating_webhook: Option<SocketAddr> = None,
+        Restart("listeners are opened before workers start"), None, "0.0.0.0:8443";
+    /// ValidatingWebhookConfiguration that names the webhook, and whose `caBundle` the gateway writes.
+    validating_webhook_configuration: String = "portcullis".into(),
+        Dynamic, None, "edge-admission";
     /// Host names that the admin port answers to, besides addresses and `localhost`.
     admin_hosts: Vec<String> = Vec::new(),
         Dynamic, None, "portcullis-admin.ingress.svc";

@@ -68,6 +68,8 @@ pub struct Outbox {
     election: JoinHandle<()>,
     writer: JoinHandle<()>,
     client: Client,
+    /// Where the Lease is, and whatever else is our own.
+    namespace: String,
     replicas: Replicas,
 }
 
@@ -94,12 +96,27 @@ impl Outbox {
         let writer = write(client.clone(), pod, addresses, wants, leader.clone());
         let writer = tokio::task::spawn_local(writer);
         let election = tokio::task::spawn_local(election.run(stopped));
-        Self { statuses: OrdMap::new(), wanted, leader, stop, election, writer, client, replicas }
+        Self { statuses: OrdMap::new(), wanted, leader, stop, election, writer, client, namespace, replicas }
     }
 
     /// Whether this replica is the one that writes.
     pub fn is_leader(&self) -> bool {
         *self.leader.borrow()
+    }
+
+    /// The same, now and from now on.
+    pub fn leader(&self) -> watch::Receiver<bool> {
+        self.leader.clone()
+    }
+
+    /// What it writes with.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// The namespace of what is the gateway's own.
+    pub fn namespace(&self) -> &str {
+        &self.namespace
     }
 
     /// Waits until another answer is due.

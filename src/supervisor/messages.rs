@@ -97,6 +97,7 @@ pub enum Port {
     HttpsPort,
     MeshPort,
     AdminPort,
+    WebhookPort,
 }
 
 /// The generations there are, for `/api/v1/status`.
@@ -158,6 +159,7 @@ impl Port {
             Self::HttpsPort => "https-port",
             Self::MeshPort => "mesh-port",
             Self::AdminPort => "admin-port",
+            Self::WebhookPort => "webhook-port",
         }
     }
 }

@@ -23,6 +23,11 @@ impl Backend {
         Self { address, port }
     }
 
+    /// The address that it is reached at.
+    pub fn address(&self) -> IpAddr {
+        self.address
+    }
+
     /// A Service of this name, without a selector, and its EndpointSlice.
     pub fn manifest(&self, namespace: &str, service: &str) -> String {
         let Self { address, port } = self;

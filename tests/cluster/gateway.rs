@@ -44,6 +44,17 @@ impl Gateway {
 
     /// Starts it, ready or not.
     pub fn start_only(kubeconfig: &Path, arguments: &[&str]) -> Self {
+        Self::launch(kubeconfig, arguments, &[])
+    }
+
+    /// Starts it in what it takes for this pod, and waits until it is ready.
+    pub fn start_in_pod(kubeconfig: &Path, namespace: &str, pod: &str, arguments: &[&str]) -> Self {
+        let gateway = Self::launch(kubeconfig, arguments, &[("POD_NAMESPACE", namespace), ("POD_NAME", pod)]);
+        gateway.wait_until_ready();
+        gateway
+    }
+
+    fn launch(kubeconfig: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
         let [http, https, admin] = free_ports();
         let log = kubeconfig.with_file_name(format!("gateway-{admin}.log"));
         let child = Command::new(env!("CARGO_BIN_EXE_portcullis"))
@@ -53,6 +64,7 @@ impl Gateway {
             .arg(format!("--https-port={https}"))
             .arg(format!("--admin-port={admin}"))
             .args(arguments)
+            .envs(variables.iter().copied())
             .stdout(File::create(&log).unwrap())
             .stderr(File::options().append(true).open(&log).unwrap())
             .spawn()
@@ -108,6 +120,14 @@ impl Gateway {
         found.map(|it| it["reason"].as_str().unwrap().to_owned()).collect()
     }
 
+    /// Reasons and severities of findings that are about no object.
+    pub fn general_findings(&self) -> Vec<(String, String, String)> {
+        let answer = self.admin_json("/api/v1/diagnostics");
+        let found = answer["diagnostics"].as_array().unwrap().iter().filter(|it| it["object"].is_null());
+        let text = |it: &Value, key: &str| it[key].as_str().unwrap().to_owned();
+        found.map(|it| (text(it, "severity"), text(it, "reason"), text(it, "message"))).collect()
+    }
+
     /// Waits until plain HTTP for `host` is answered with this status.
     #[track_caller]
     pub fn expect_http(&self, host: &str, status: u16) {
@@ -148,8 +168,8 @@ impl Drop for Gateway {
 }
 
 /// Ports that were free a moment ago.
-fn free_ports() -> [u16; 3] {
-    let listeners = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+pub fn free_ports<const N: usize>() -> [u16; N] {
+    let listeners = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
     listeners.map(|listener| listener.local_addr().unwrap().port())
 }
 

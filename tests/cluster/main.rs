@@ -11,7 +11,9 @@ mod gateway;
 
 mod classes;
 mod outage;
+mod policies;
 mod rights;
+mod scope;
 mod secrets;
 mod status;
 

@@ -253,7 +253,7 @@ async fn dns_names_are_configured_per_account() {
 async fn a_foreign_secret_of_the_name_is_not_touched_and_others_still_get_theirs() {
     let world = World::new().await;
     let foreign = Secret::new(ObjectName::new("shop", "istio.web"), "Opaque");
-    crate::ca::store::Store::write_secret(&world.store, &foreign).await.unwrap();
+    crate::ca::store::SecretStore::write_secret(&world.store, &foreign).await.unwrap();
     world.store.contents().accounts.push(account("shop", "db"));
     // A pass over all lists Secrets of our type only, so it learns of the foreign one when it writes.
     let done = world.pass(NOW).await;

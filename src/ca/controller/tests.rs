@@ -3,25 +3,28 @@ use crate::ca::fixtures::{HOUR, Made, NOW, account, ca_params, hours, namespace}
 use crate::ca::roots::SECRET_NAME;
 use crate::ca::store::directory::Directory;
 use crate::ca::store::memory::Memory;
-use crate::ca::store::{Account, ConfigMap, Namespace, Secret};
+use crate::ca::store::{Account, ConfigMap, Namespace, Secret, SecretStore};
 use crate::store::objects::ObjectName;
 
 /// A handle on a store that a controller owns.
 #[derive(Clone, Default)]
 struct Shared(Arc<Memory>);
 
+impl SecretStore for Shared {
+    async fn secret(&self, name: &ObjectName) -> Result<Option<Secret>, StoreError> {
+        self.0.secret(name).await
+    }
+    async fn write_secret(&self, secret: &Secret) -> Result<(), StoreError> {
+        self.0.write_secret(secret).await
+    }
+}
+
 impl Store for Shared {
     async fn revision(&self) -> Result<Revision, StoreError> {
         self.0.revision().await
     }
-    async fn secret(&self, name: &ObjectName) -> Result<Option<Secret>, StoreError> {
-        self.0.secret(name).await
-    }
     async fn secrets(&self, kind: &str) -> Result<Vec<Secret>, StoreError> {
         self.0.secrets(kind).await
-    }
-    async fn write_secret(&self, secret: &Secret) -> Result<(), StoreError> {
-        self.0.write_secret(secret).await
     }
     async fn delete_secret(&self, name: &ObjectName) -> Result<(), StoreError> {
         self.0.delete_secret(name).await

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use aws_lc_rs::digest::{Context, SHA256, digest};
 use zeroize::Zeroizing;
 
-use super::{Account, ConfigMap, Namespace, Revision, Secret, Store, StoreError, Version};
+use super::{Account, ConfigMap, Namespace, Revision, Secret, SecretStore, Store, StoreError, Version};
 use crate::ca::certificate::hex;
 use crate::store::objects::ObjectName;
 
@@ -124,6 +124,19 @@ impl Directory {
     }
 }
 
+impl SecretStore for Directory {
+    async fn secret(&self, name: &ObjectName) -> Result<Option<Secret>, StoreError> {
+        let path = self.path(Kind::Secret, name)?;
+        let Some(bytes) = read(&path)? else { return Ok(None) };
+        documents::parse_secret(&bytes).map(Some).map_err(|reason| malformed(&path, reason))
+    }
+
+    async fn write_secret(&self, secret: &Secret) -> Result<(), StoreError> {
+        let content = documents::encode_secret(secret);
+        self.write_aside(Kind::Secret, &secret.name, secret.version.as_ref(), content).await
+    }
+}
+
 impl Store for Directory {
     /// A hash over names, inodes, sizes and times of all files. What we write ourselves gets a new inode each time.
     async fn revision(&self) -> Result<Revision, StoreError> {
@@ -142,21 +155,10 @@ impl Store for Directory {
         Ok(Revision(hex(hash.finish().as_ref())))
     }
 
-    async fn secret(&self, name: &ObjectName) -> Result<Option<Secret>, StoreError> {
-        let path = self.path(Kind::Secret, name)?;
-        let Some(bytes) = read(&path)? else { return Ok(None) };
-        documents::parse_secret(&bytes).map(Some).map_err(|reason| malformed(&path, reason))
-    }
-
     async fn secrets(&self, kind: &str) -> Result<Vec<Secret>, StoreError> {
         let mut all = self.read_all(Kind::Secret, documents::parse_secret)?;
         all.retain(|secret| secret.kind == kind);
         Ok(all)
-    }
-
-    async fn write_secret(&self, secret: &Secret) -> Result<(), StoreError> {
-        let content = documents::encode_secret(secret);
-        self.write_aside(Kind::Secret, &secret.name, secret.version.as_ref(), content).await
     }
 
     async fn delete_secret(&self, name: &ObjectName) -> Result<(), StoreError> {

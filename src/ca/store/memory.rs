@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{Account, ConfigMap, Namespace, Revision, Secret, Store, StoreError, Version};
+use super::{Account, ConfigMap, Namespace, Revision, Secret, SecretStore, Store, StoreError, Version};
 use crate::store::objects::ObjectName;
 
 /// Everything in it, free to be looked at and changed by a test.
@@ -67,20 +67,9 @@ impl Memory {
     }
 }
 
-impl Store for Memory {
-    /// Another one each time: tests change the contents behind the store's back.
-    async fn revision(&self) -> Result<Revision, StoreError> {
-        let mut contents = self.readable()?;
-        contents.next_version += 1;
-        Ok(Revision(contents.next_version.to_string()))
-    }
-
+impl SecretStore for Memory {
     async fn secret(&self, name: &ObjectName) -> Result<Option<Secret>, StoreError> {
         Ok(self.readable()?.secrets.get(name).cloned())
-    }
-
-    async fn secrets(&self, kind: &str) -> Result<Vec<Secret>, StoreError> {
-        Ok(self.readable()?.secrets.values().filter(|secret| secret.kind == kind).cloned().collect())
     }
 
     async fn write_secret(&self, secret: &Secret) -> Result<(), StoreError> {
@@ -89,6 +78,19 @@ impl Store for Memory {
         let (mut contents, version) = self.writable(name, secret.version.as_ref(), existing)?;
         contents.secrets.insert(name.clone(), Secret { version: Some(version), ..secret.clone() });
         Ok(())
+    }
+}
+
+impl Store for Memory {
+    /// Another one each time: tests change the contents behind the store's back.
+    async fn revision(&self) -> Result<Revision, StoreError> {
+        let mut contents = self.readable()?;
+        contents.next_version += 1;
+        Ok(Revision(contents.next_version.to_string()))
+    }
+
+    async fn secrets(&self, kind: &str) -> Result<Vec<Secret>, StoreError> {
+        Ok(self.readable()?.secrets.values().filter(|secret| secret.kind == kind).cloned().collect())
     }
 
     async fn delete_secret(&self, name: &ObjectName) -> Result<(), StoreError> {

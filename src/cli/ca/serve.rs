@@ -23,7 +23,7 @@ use crate::ca::controller::{Controller, Options};
 use crate::ca::identity::CustomDnsNames;
 use crate::ca::key::KeyAlgorithm;
 use crate::ca::metrics::Metrics;
-use crate::ca::server::Endpoint;
+use crate::ca::server::{Endpoint, csr_config};
 use crate::ca::service::{CertificateService, Limits};
 use crate::tls::ca_server;
 
@@ -96,7 +96,7 @@ pub async fn serve(context: Context, args: ServeArgs) -> anyhow::Result<ExitCode
     service.set_impersonation(Impersonation { trusted, ..Impersonation::default() });
     let service = Arc::new(service);
 
-    let mut endpoint = Endpoint::new(&args.grpc_host_identities, authority.load_full(), now())?;
+    let mut endpoint = Endpoint::new(csr_config, &args.grpc_host_identities, authority.load_full(), now())?;
     let listener = std::net::TcpListener::bind(&args.grpc_address)
         .with_context(|| format!("binding {}", args.grpc_address))?;
     let address = listener.local_addr()?;

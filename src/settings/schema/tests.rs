@@ -60,6 +60,7 @@ fn restart_is_required_for_what_is_made_at_start_only() {
         "source",
         "state-dir",
         "use-proxy-protocol",
+        "validating-webhook",
         "watch-namespace",
         "watch-namespace-selector",
         "workers",

@@ -156,7 +156,9 @@ pub(super) async fn follow(api: &Api, hub: &Rc<Hub>, mut settings: Receiver<Arc<
             () = hub.changed() => {}
             changed = settings.changed() => if changed.is_err() { return },
         }
-        sleep(PAUSE).await;
+        if announced {
+            sleep(PAUSE).await;
+        }
     }
 }
 

@@ -313,7 +313,7 @@ fn policies_of_an_api_server_without_their_kinds_hold_nothing_up_and_are_seen_wh
     let script = |path: &str, count| {
         let policies = path.contains("/peerauthentications?") || path.contains("/authorizationpolicies?");
         match path {
-            _ if is_list_of(path, "peerauthentications") && count > 3 => {
+            _ if is_list_of(path, "peerauthentications") && count > 0 => {
                 Some(list(5, &[peer_authentication(4)]))
             }
             _ if is_watch_of(path, "peerauthentications") => None,
@@ -334,8 +334,8 @@ fn policies_of_an_api_server_without_their_kinds_hold_nothing_up_and_are_seen_wh
 #[test]
 fn an_older_version_of_policies_is_as_good() {
     let script = |path: &str, _| match path {
-        _ if path.contains("/security.istio.io/v1beta1/peerauthentications?") => {
-            is_list_of(path, "peerauthentications").then(|| list(5, &[peer_authentication(4)]))
+        _ if path.contains("istio.io/v1beta1/") && is_list_of(path, "peerauthentications") => {
+            Some(list(5, &[peer_authentication(4)]))
         }
         _ if path.contains("istio.io/v1/") => Some(not_found()),
         _ => discovery(path, &["security.istio.io/v1beta1"]),
