@@ -189,7 +189,7 @@ struct Control {
     admin_task: Option<tokio::task::JoinHandle<()>>,
     /// The socket of the admission webhook, until it is put to use.
     webhook: Option<TcpListener>,
-    webhook_task: Option<tokio::task::JoinHandle<()>>,
+    webhook_stop: watch::Sender<bool>,
     /// What the webhook asks, and where it does.
     questions: mpsc::Receiver<Question>,
     question_sender: mpsc::Sender<Question>,
@@ -235,7 +235,7 @@ impl Control {
             admin: Some(sockets.admin),
             admin_task: None,
             webhook: sockets.webhook,
-            webhook_task: None,
+            webhook_stop: watch::channel(false).0,
             questions,
             question_sender,
             succession,
@@ -322,8 +322,11 @@ impl Control {
             // The next generation answers there.
             admin.abort();
         }
-        if let Some(webhook) = self.webhook_task.take() {
-            webhook.abort();
+        // What has been asked is answered, and nothing more.
+        self.webhook_stop.send_replace(true);
+        self.questions.close();
+        while let Ok(question) = self.questions.try_recv() {
+            self.answer(question);
         }
         if let Some(outbox) = self.outbox.take() {
             outbox.end(closing == Closing::All).await;
@@ -364,8 +367,9 @@ impl Control {
             namespace: outbox.namespace().to_owned(),
             settings: self.settings_sender.subscribe(),
             leader: outbox.leader(),
+            stop: self.webhook_stop.subscribe(),
         };
-        self.webhook_task = Some(tokio::task::spawn_local(admission.run(self.question_sender.clone())));
+        tokio::task::spawn_local(admission.run(self.question_sender.clone()));
         Ok(())
     }
 

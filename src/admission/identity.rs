@@ -266,9 +266,7 @@ mod tests {
 
     #[test]
     fn the_bundle_is_written_only_where_it_differs() {
-        let config = |bundle: &str| {
-            json!([{ "url": "https://a/", "caBundle": ByteString(bundle.as_bytes().to_vec()) }])
-        };
+        let config = |bundle: &str| json!([{ "url": "https://a/", "caBundle": ByteString(bundle.as_bytes().to_vec()) }]);
         assert!(bundle_patch("a", &webhooks(config("root")), "root").is_none());
         let patch = bundle_patch("a", &webhooks(config("old")), "root").unwrap();
         assert_eq!(patch["webhooks"][0]["name"], "ingresses.portcullis.dev");

@@ -23,6 +23,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::settings::Settings;
+use crate::tls::admission_server;
 use identity::Identity;
 pub use review::{Review, ReviewError};
 pub use verdict::{Verdict, judge};
@@ -57,6 +58,8 @@ pub struct Admission {
     pub settings: watch::Receiver<Arc<Settings>>,
     /// Whether this replica is the one that writes.
     pub leader: watch::Receiver<bool>,
+    /// Becomes true when another generation goes on.
+    pub stop: watch::Receiver<bool>,
 }
 
 /// The two ends of the way to the control loop.
@@ -65,13 +68,17 @@ pub fn questions() -> (mpsc::Sender<Question>, mpsc::Receiver<Question>) {
 }
 
 impl Admission {
-    /// Serves until it is dropped. Until there is a certificate, clients wait.
+    /// Serves until it is told to stop. Until there is a certificate, clients wait.
     pub async fn run(self, questions: mpsc::Sender<Question>) {
         let mut identity = Identity::new(self.client, self.namespace, self.settings, self.leader);
-        let config = identity.first().await;
+        let mut stop = self.stop.clone();
+        let config = tokio::select! {
+            config = identity.first() => config,
+            _ = stop.wait_for(|stop| *stop) => return,
+        };
         let answer = move |request| service::answer(request, questions.clone());
         tokio::select! {
-            () = crate::tls::admission_server::serve(self.listener, config, answer) => {}
+            () = admission_server::serve(self.listener, config, answer, self.stop) => {}
             () = identity.keep() => {}
         }
     }

@@ -78,14 +78,11 @@ impl<'a> Review<'a> {
         }
         let request = envelope.request.ok_or(ReviewError::NoRequest)?;
         let GroupVersionKind { group, version, kind } = &request.kind;
-        let ours = (group.as_str(), version.as_str(), kind.as_str()) == ("networking.k8s.io", "v1", "Ingress")
+        let ours = (group.as_str(), version.as_str(), kind.as_str())
+            == ("networking.k8s.io", "v1", "Ingress")
             && matches!(&*request.operation, "CREATE" | "UPDATE");
         let present = |node: Option<Node<'a>>| node.filter(|node| ours && *node != Node::Null);
-        Ok(Self {
-            uid: request.uid,
-            candidate: present(request.object),
-            before: present(request.old_object),
-        })
+        Ok(Self { uid: request.uid, candidate: present(request.object), before: present(request.old_object) })
     }
 
     /// The text of the answer.
@@ -148,7 +145,8 @@ mod tests {
         assert_eq!(has_candidate(review("UPDATE", "Ingress")), Ok(true));
         assert_eq!(has_candidate(review("DELETE", "Ingress")), Ok(false));
         assert_eq!(has_candidate(review("CREATE", "Service")), Ok(false));
-        let old = review("CREATE", "Ingress").replace("k8s.io/v1\",\"kind\":\"Adm", "k8s.io/v1beta1\",\"kind\":\"Adm");
+        let old = review("CREATE", "Ingress")
+            .replace("k8s.io/v1\",\"kind\":\"Adm", "k8s.io/v1beta1\",\"kind\":\"Adm");
         assert_eq!(has_candidate(old), Err(ReviewError::Version));
         assert_eq!(has_candidate("{".into()), Err(ReviewError::Malformed));
         let empty = r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}"#;

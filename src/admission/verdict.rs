@@ -11,8 +11,8 @@ use super::Review;
 use crate::compile::{Compiled, compile, is_served};
 use crate::diagnostics::{Diagnostic, ObjectRef, Severity};
 use crate::settings::Settings;
-use crate::store::{Changes, Store};
 use crate::store::objects::{Decoded, Findings, Ingress, Kind, Node, Object};
+use crate::store::{Changes, Store};
 
 const API_VERSION: &str = "networking.k8s.io/v1";
 const PATH_CONFLICT: &str = "PathConflict";

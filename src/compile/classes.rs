@@ -36,9 +36,8 @@ impl<'a> Classes<'a> {
     pub fn new(store: &'a Store, settings: &'a Settings) -> Self {
         let ours = |controller: &str| controller == settings.controller_class;
         let default_is_ours = store.ingress_classes().any(|class| class.default && ours(&class.controller));
-        let serve_classless = default_is_ours
-            || settings.watch_ingress_without_class
-            || settings.source == Source::Directory;
+        let serve_classless =
+            default_is_ours || settings.watch_ingress_without_class || settings.source == Source::Directory;
         Self { store, settings, serve_classless }
     }
 

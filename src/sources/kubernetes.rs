@@ -8,6 +8,7 @@ mod api;
 mod backoff;
 mod hub;
 mod references;
+mod target;
 #[cfg(test)]
 mod tests;
 mod watch;
@@ -25,7 +26,8 @@ use crate::settings::Settings;
 use crate::store::objects::Kind;
 pub use api::{Api, ApiError, connect};
 use hub::Hub;
-use watch::{Target, Watch};
+use target::Target;
+use watch::Watch;
 
 /// How the API server names a kind.
 #[derive(Debug)]

@@ -127,12 +127,7 @@ impl Outbox {
     }
 
     /// Takes note of what sources saw.
-    pub fn observe(
-        &mut self,
-        events: &[Event],
-        statuses: Vec<IngressStatus>,
-        policies: Vec<PolicyStatus>,
-    ) {
+    pub fn observe(&mut self, events: &[Event], statuses: Vec<IngressStatus>, policies: Vec<PolicyStatus>) {
         let mut gone = Vec::new();
         for event in events {
             match event {

@@ -82,7 +82,8 @@ fn selector(labels: &BTreeMap<String, String>) -> String {
 fn address_of(node: &Node, internal: bool) -> Option<String> {
     let addresses = node.status.as_ref()?.addresses.as_deref().unwrap_or_default();
     let of = |kind: &str| {
-        let mut found = addresses.iter().filter(|address| address.type_ == kind && !address.address.is_empty());
+        let mut found =
+            addresses.iter().filter(|address| address.type_ == kind && !address.address.is_empty());
         found.next().map(|address| address.address.clone())
     };
     of("ExternalIP").filter(|_| !internal).or_else(|| of("InternalIP"))

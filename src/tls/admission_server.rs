@@ -15,7 +15,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::server::ServerConfig;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
@@ -51,11 +51,12 @@ pub fn config(
     Ok(Arc::new(config))
 }
 
-/// Answers on `listener` until the task is dropped.
+/// Answers on `listener` until `stop` becomes true. Connections close after the answer that they are at.
 pub async fn serve<F>(
     listener: TcpListener,
     config: Arc<ArcSwap<ServerConfig>>,
     answer: impl Fn(Request<Incoming>) -> F + Clone + Send + Sync + 'static,
+    mut stop: watch::Receiver<bool>,
 ) where
     F: Future<Output = Response<Full<Bytes>>> + Send + 'static,
 {
@@ -63,12 +64,17 @@ pub async fn serve<F>(
     loop {
         // The semaphore is never closed.
         let Ok(permit) = connections.clone().acquire_owned().await else { return };
-        match listener.accept().await {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = stop.wait_for(|stop| *stop) => return,
+        };
+        match accepted {
             Ok((stream, _)) => {
                 let (acceptor, answer) = (TlsAcceptor::from(config.load_full()), answer.clone());
+                let stop = stop.clone();
                 tokio::spawn(async move {
                     let _permit = permit;
-                    connection(stream, acceptor, answer).await;
+                    connection(stream, acceptor, answer, stop).await;
                 });
             }
             Err(error) => {
@@ -79,8 +85,12 @@ pub async fn serve<F>(
     }
 }
 
-async fn connection<F>(stream: TcpStream, acceptor: TlsAcceptor, answer: impl Fn(Request<Incoming>) -> F)
-where
+async fn connection<F>(
+    stream: TcpStream,
+    acceptor: TlsAcceptor,
+    answer: impl Fn(Request<Incoming>) -> F,
+    mut stop: watch::Receiver<bool>,
+) where
     F: Future<Output = Response<Full<Bytes>>>,
 {
     // Whatever goes wrong, the client has gone or is being told.
@@ -94,5 +104,10 @@ where
         .header_read_timeout(HEADER_TIMEOUT)
         .max_buf_size(HEAD)
         .serve_connection(TokioIo::new(stream), service);
+    let mut connection = std::pin::pin!(connection);
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        _ = stop.wait_for(|stop| *stop) => connection.as_mut().graceful_shutdown(),
+    }
     let _ = connection.await;
 }

@@ -32,7 +32,13 @@ impl Authority {
     }
 
     pub fn issue(&self, host: &str) -> Pair {
-        self.sign(CertificateParams::new(vec![host.to_owned()]).unwrap())
+        self.issue_for(&[host])
+    }
+
+    /// For several names and addresses.
+    pub fn issue_for(&self, hosts: &[&str]) -> Pair {
+        let hosts: Vec<_> = hosts.iter().map(|host| (*host).to_owned()).collect();
+        self.sign(CertificateParams::new(hosts).unwrap())
     }
 
     /// The certificate of a workload of the mesh, whose identity is this URI.

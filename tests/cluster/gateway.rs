@@ -147,6 +147,21 @@ impl Gateway {
         });
     }
 
+    /// Stops its workers in their tracks, or lets them go on.
+    pub fn freeze(&self, pids: &[i32], frozen: bool) {
+        let signal = if frozen { Signal::STOP } else { Signal::CONT };
+        for pid in pids {
+            kill_process(Pid::from_raw(*pid).unwrap(), signal).unwrap();
+        }
+    }
+
+    /// The process ids of its worker generations.
+    pub fn workers(&self) -> Vec<i32> {
+        let status = self.admin_json("/api/v1/status");
+        let generations = status["generations"].as_array().unwrap().iter();
+        generations.map(|generation| generation["pid"].as_i64().unwrap().try_into().unwrap()).collect()
+    }
+
     /// Ends it in order.
     pub fn end(&mut self) {
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);

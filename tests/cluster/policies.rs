@@ -46,13 +46,18 @@ impl Mesh {
              data:\n  root-cert.pem: |\n{indented}"
         ));
         plane.apply(&backend.manifest("mesh", "web"));
-        plane.apply(&ingress("mesh", "web", HOST, "none").replace("  tls: [{ hosts: [mesh.example.com], secretName: none }]\n", ""));
+        plane.apply(
+            &ingress("mesh", "web", HOST, "none")
+                .replace("  tls: [{ hosts: [mesh.example.com], secretName: none }]\n", ""),
+        );
         plane.apply(
             "apiVersion: v1\nkind: Pod\nmetadata: { namespace: mesh, name: web-0, labels: { app: web } }\n\
              spec: { serviceAccountName: web, containers: [{ name: web, image: web }] }\n",
         );
         let address = backend.address();
-        let status = format!(r#"{{"status":{{"phase":"Running","podIP":"{address}","podIPs":[{{"ip":"{address}"}}]}}}}"#);
+        let status = format!(
+            r#"{{"status":{{"phase":"Running","podIP":"{address}","podIPs":[{{"ip":"{address}"}}]}}}}"#
+        );
         plane.kubectl(&[
             "-n",
             "mesh",
@@ -130,13 +135,19 @@ fn policies_are_enforced_from_the_moment_their_kinds_come_until_they_go() {
     assert!(absent.iter().all(|(severity, ..)| severity == "info"), "{absent:?}");
 
     apply_crds(&mesh.plane);
-    mesh.policy("PeerAuthentication", "strict", "{ selector: { matchLabels: { app: web } }, mtls: { mode: STRICT } }");
+    mesh.policy(
+        "PeerAuthentication",
+        "strict",
+        "{ selector: { matchLabels: { app: web } }, mtls: { mode: STRICT } }",
+    );
     mesh.expect(403, 200);
     let findings = mesh.gateway.general_findings();
     assert!(!findings.iter().any(|(_, reason, _)| reason == "KindNotFound"), "{findings:?}");
 
     let only = |principal: &str| {
-        format!("{{ action: ALLOW, rules: [{{ from: [{{ source: {{ principals: [\"{principal}\"] }} }}] }}] }}")
+        format!(
+            "{{ action: ALLOW, rules: [{{ from: [{{ source: {{ principals: [\"{principal}\"] }} }}] }}] }}"
+        )
     };
     mesh.policy("AuthorizationPolicy", "callers", &only("cluster.local/ns/mesh/sa/job"));
     mesh.expect(403, 403);
@@ -194,7 +205,8 @@ fn the_status_of_a_policy_says_what_was_made_of_it() {
     mesh.expect_condition("allow", &(http("methods, paths") + allow));
     let deny = "DENY policy with HTTP attributes is enforced without the HTTP rules.";
     mesh.expect_condition("deny", &(http("methods") + deny));
-    let inert = "After omitting unsupported HTTP attributes, this DENY policy has no enforceable rules at ztunnel";
+    let inert =
+        "After omitting unsupported HTTP attributes, this DENY policy has no enforceable rules at ztunnel";
     mesh.expect_condition("inert", &(http("methods") + inert));
 
     mesh.policy("AuthorizationPolicy", "allow", "{ rules: [{ to: [{ operation: { ports: [\"80\"] } }] }] }");
@@ -207,16 +219,21 @@ fn the_status_of_a_policy_says_what_was_made_of_it() {
 #[test]
 fn conditions_that_somebody_else_writes_are_left_alone() {
     let Some(mesh) = Mesh::with_policies() else { return };
-    let foreign = r#"
-apiVersion: security.istio.io/v1
-kind: AuthorizationPolicy
-metadata: { namespace: mesh, name: theirs }
-status: { conditions: [{ type: ZtunnelAccepted, status: "True", reason: Accepted, message: theirs }] }
-"#;
     mesh.policy("AuthorizationPolicy", "theirs", "{ rules: [{}] }");
     mesh.expect_condition("theirs", "True Accepted 1 attached to ztunnel");
-    let take = ["apply", "--server-side", "--force-conflicts", "--subresource=status", "--field-manager=istiod", "-f", "-"];
-    mesh.plane.try_kubectl(&take, foreign).unwrap();
+    let theirs = r#"{"status":{"conditions":[{"type":"ZtunnelAccepted","status":"True","reason":"Accepted","message":"theirs"}]}}"#;
+    mesh.plane.kubectl(&[
+        "-n",
+        "mesh",
+        "patch",
+        "authorizationpolicy",
+        "theirs",
+        "--subresource=status",
+        "--type=merge",
+        "--field-manager=istiod",
+        "-p",
+        theirs,
+    ]);
     // By the time that this one is written, the other one was looked at again.
     mesh.policy("AuthorizationPolicy", "ours", "{ rules: [{}] }");
     mesh.expect_condition("ours", "True Accepted 1 attached to ztunnel");

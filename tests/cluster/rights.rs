@@ -11,10 +11,10 @@ use super::gateway::{Gateway, free_ports};
 use super::policies::apply_crds;
 use super::secrets::{create_secret, ingress};
 
-const RBAC: &str = include_str!("../../config/kubernetes/rbac.yaml");
+pub const RBAC: &str = include_str!("../../config/kubernetes/rbac.yaml");
 
 /// A kubeconfig for the Service Account `portcullis` of `namespace`.
-fn kubeconfig(plane: &ControlPlane, namespace: &str) -> PathBuf {
+pub fn kubeconfig(plane: &ControlPlane, namespace: &str) -> PathBuf {
     let token = plane.kubectl(&["-n", namespace, "create", "token", "portcullis"]);
     let admin = fs::read_to_string(plane.kubeconfig()).unwrap();
     let (head, _) = admin.split_once("users:").unwrap();

@@ -100,7 +100,17 @@ fn pod_on_node(plane: &ControlPlane, pod: &str, node: &str, last: u8) {
          spec: {{ nodeName: {node}, terminationGracePeriodSeconds: 0, containers: [{{ name: a, image: a }}] }}\n"
     ));
     let running = r#"{"status":{"phase":"Running"}}"#;
-    plane.kubectl(&["-n", "nodes", "patch", "pod", pod, "--subresource=status", "--type=merge", "-p", running]);
+    plane.kubectl(&[
+        "-n",
+        "nodes",
+        "patch",
+        "pod",
+        pod,
+        "--subresource=status",
+        "--type=merge",
+        "-p",
+        running,
+    ]);
 }
 
 #[test]

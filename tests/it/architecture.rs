@@ -12,7 +12,10 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     ("src/telemetry", CONTROL_PLANE),
     ("src/tls", CONTROL_PLANE),
     ("src/compile", &["app", "admin", "admission", "cli", "proxy", "sources", "status", "supervisor"]),
-    ("src/store", &["app", "admin", "admission", "cli", "compile", "proxy", "sources", "status", "supervisor"]),
+    (
+        "src/store",
+        &["app", "admin", "admission", "cli", "compile", "proxy", "sources", "status", "supervisor"],
+    ),
     ("src/sources", &["app", "admin", "admission", "cli", "compile", "proxy", "status", "supervisor"]),
 ];
 const CONTROL_PLANE: &[&str] = &[

@@ -98,8 +98,10 @@ fn an_older_ingress_cannot_take_a_path_away_either() {
     let verdict = world.judge(Some(&oldest), &moved);
     assert_eq!(
         verdict.refusals,
-        ["Ingress shop/old: spec.rules[0].http.paths[0].path: Path \"/old\" of host a.example.com is served by \
-          the older Ingress shop/oldest."]
+        [
+            "Ingress shop/old: spec.rules[0].http.paths[0].path: Path \"/old\" of host a.example.com is served by \
+          the older Ingress shop/oldest."
+        ]
     );
 }
 
@@ -153,11 +155,8 @@ fn what_is_not_ours_is_not_judged() {
     assert_eq!(world.judge(None, &foreign), Verdict::default());
     let mut elsewhere = ingress("new", "a.example.com", "/old", LATER);
     elsewhere["metadata"]["namespace"] = "elsewhere".into();
-    let only = Settings {
-        source: Source::Kubernetes,
-        watch_namespace: Some("shop".into()),
-        ..Settings::default()
-    };
+    let only =
+        Settings { source: Source::Kubernetes, watch_namespace: Some("shop".into()), ..Settings::default() };
     assert_eq!(World::with(only).judge(None, &elsewhere), Verdict::default());
     assert!(!world.judge(None, &elsewhere).refusals.is_empty());
 }

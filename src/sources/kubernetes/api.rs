@@ -4,7 +4,7 @@
 //! again, the CA, exec plugins); requests and answers are plain HTTP and JSON text.
 
 use std::fmt::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use http::header::{ACCEPT, RETRY_AFTER};
@@ -70,18 +70,30 @@ pub struct Api {
 /// There are no credentials, or they cannot be read.
 pub async fn connect(kubeconfig: Option<&Path>) -> Result<Api, ApiError> {
     let credentials = |error: &dyn std::error::Error| ApiError::Credentials(chain(error));
-    let options = KubeConfigOptions::default();
-    let config = match kubeconfig {
-        Some(path) => {
-            let file = Kubeconfig::read_from(path).map_err(|error| credentials(&error))?;
-            Config::from_custom_kubeconfig(file, &options).await.map_err(|error| credentials(&error))?
-        }
+    let file = match kubeconfig {
+        Some(path) => Kubeconfig::read_from(path),
         None if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() => {
-            Config::incluster().map_err(|error| credentials(&error))?
+            return Api::new(Config::incluster().map_err(|error| credentials(&error))?);
         }
-        None => Config::from_kubeconfig(&options).await.map_err(|error| credentials(&error))?,
+        None => Kubeconfig::read(),
     };
+    let file = file.map_err(|error| credentials(&error))?;
+    let authority = authority_file(&file);
+    let options = KubeConfigOptions::default();
+    let config = Config::from_custom_kubeconfig(file, &options).await;
+    let mut config = config.map_err(|error| credentials(&error))?;
+    config.root_cert_file = authority;
     Api::new(config)
+}
+
+/// The file of the CA that the current context trusts. The client reads it again every minute, as it does in a pod.
+fn authority_file(file: &Kubeconfig) -> Option<PathBuf> {
+    let current = file.current_context.as_ref()?;
+    let context = file.contexts.iter().find(|context| context.name == *current)?.context.as_ref()?;
+    let cluster = file.clusters.iter().find(|cluster| cluster.name == context.cluster)?.cluster.as_ref()?;
+    // What is written in the kubeconfig itself wins over a file.
+    let path = cluster.certificate_authority.as_ref();
+    path.filter(|_| cluster.certificate_authority_data.is_none()).map(PathBuf::from)
 }
 
 impl Api {

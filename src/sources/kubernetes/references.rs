@@ -12,7 +12,8 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::sleep;
 
 use super::hub::{Found, Hub};
-use super::watch::{Target, Watch};
+use super::target::Target;
+use super::watch::Watch;
 use super::{Api, Resource};
 use crate::diagnostics::ObjectRef;
 use crate::settings::Settings;
@@ -192,7 +193,7 @@ impl Watches<'_> {
             }
             let Some(resource) = Resource::of(reference.0) else { continue };
             let target = Target::one(resource, &reference.1);
-            let name = target.name().clone();
+            let name = target.name.clone();
             let watch = Watch::of_one(self.api.clone(), target, self.hub.clone());
             self.by_name.insert(reference, (self.tasks.spawn_local(watch.run()), name));
         }

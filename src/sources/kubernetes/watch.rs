@@ -17,17 +17,16 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::FutureExt;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::sync::watch::Receiver;
 use tokio::time::{Instant, sleep, timeout_at};
 
+use super::Need;
 use super::api::{Api, ApiError, Lines};
 use super::backoff::Backoff;
 use super::hub::{Found, Hub, WatchId};
+use super::target::Target;
 use super::wire::{Line, Page, Status, ingress_status, policy_status, version_of};
-use super::{Follow, Need, Resource};
 use crate::diagnostics::ObjectRef;
-use crate::settings::Settings;
 use crate::sources::{ObjectFindings, WatchState};
 use crate::store::Event;
 use crate::store::objects::{Decoded, Findings, Kind, Node, Object, ObjectName};
@@ -41,101 +40,6 @@ const WATCH: Duration = Duration::from_secs(45);
 const GRACE: Duration = Duration::from_secs(5);
 /// Events that are passed on together, where as many have arrived.
 const BURST: usize = 500;
-
-/// A set of objects that can be listed and watched.
-pub(super) struct Target {
-    resource: &'static Resource,
-    /// The one of the resource's versions that the API server has, as far as is known.
-    api_version: &'static str,
-    namespace: Option<String>,
-    fields: Option<String>,
-    labels: Option<String>,
-    /// What it is called in diagnostics.
-    name: Arc<str>,
-    need: Need,
-    /// Only objects in namespaces that are selected count.
-    in_selected: bool,
-    /// These are the namespaces that are selected.
-    selects: bool,
-}
-
-impl Target {
-    /// All objects of a kind that are followed, in `namespace` or everywhere; `None` for kinds that are only
-    /// followed by name.
-    pub fn all(
-        resource: &'static Resource,
-        namespace: Option<&str>,
-        settings: &Settings,
-    ) -> Option<Self> {
-        let fields = match resource.follow {
-            Follow::All => None,
-            Follow::Selected(fields) => Some(fields.to_owned()),
-            Follow::Named => return None,
-        };
-        let namespace = namespace.filter(|_| !resource.kind.is_cluster_scoped());
-        let selector = settings.watch_namespace_selector.as_ref();
-        let selects = selector.is_some() && resource.kind == Kind::Namespace;
-        let name = match namespace.filter(|namespace| settings.watch_namespace.as_deref() != Some(namespace)) {
-            Some(namespace) => format!("{} of {namespace}", resource.plural).into(),
-            None => resource.plural.into(),
-        };
-        Some(Self {
-            resource,
-            api_version: resource.api_version(),
-            namespace: namespace.map(str::to_owned),
-            fields,
-            labels: selector.filter(|_| selects).cloned(),
-            name,
-            // Whoever selects namespaces has nothing without them.
-            need: if selects { Need::Vital } else { resource.need },
-            in_selected: selector.is_some() && !resource.kind.is_cluster_scoped() && !resource.is_policy(),
-            selects,
-        })
-    }
-
-    /// The one object of this name, whether it exists or not.
-    pub fn one(resource: &'static Resource, name: &ObjectName) -> Self {
-        Self {
-            resource,
-            api_version: resource.api_version(),
-            namespace: Some(name.namespace.to_string()),
-            fields: Some(format!("metadata.name={}", name.name)),
-            labels: None,
-            name: format!("{}/{name}", resource.plural).into(),
-            need: Need::Optional,
-            in_selected: false,
-            selects: false,
-        }
-    }
-
-    /// What it is called in diagnostics.
-    pub fn name(&self) -> &Arc<str> {
-        &self.name
-    }
-
-    fn path(&self, query: &[(&str, &str)]) -> String {
-        let root = if self.api_version.contains('/') { "apis" } else { "api" };
-        let mut path = format!("/{root}/{}", self.api_version);
-        if let Some(namespace) = &self.namespace {
-            path.push_str("/namespaces/");
-            path.extend(utf8_percent_encode(namespace, NON_ALPHANUMERIC));
-        }
-        path.push('/');
-        path.push_str(self.resource.plural);
-        let fields = self.fields.as_deref().map(|fields| ("fieldSelector", fields));
-        let labels = self.labels.as_deref().map(|labels| ("labelSelector", labels));
-        let query = query.iter().copied().chain(fields).chain(labels);
-        let mut separator = '?';
-        for (key, value) in query.filter(|(_, value)| !value.is_empty()) {
-            path.push(separator);
-            path.push_str(key);
-            path.push('=');
-            path.extend(utf8_percent_encode(value, NON_ALPHANUMERIC));
-            separator = '&';
-        }
-        path
-    }
-}
 
 /// Follows one target.
 pub(super) struct Watch {
