@@ -29,6 +29,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::admin::view::{PendingRestart, SettingsStatus, SourceStatus, View};
 use crate::admin::{self, AdminState};
+use crate::admission::{self, Admission, Answer, Question, Review, judge};
 use crate::compile::{Compiled, compile};
 use crate::diagnostics::{Diagnostic, ObjectRef, Severity};
 use crate::net::drain::Closing;
@@ -167,6 +168,8 @@ impl Succession {
 struct Control {
     store: Store,
     settings: Arc<Settings>,
+    /// The same, for sources that go by them.
+    settings_sender: watch::Sender<Arc<Settings>>,
     compiled: Compiled,
     tickets: Arc<Tickets>,
     stapler: Stapler,
@@ -204,6 +207,14 @@ struct Control {
     source: Option<tokio::task::AbortHandle>,
     /// Whether the ConfigMap with settings was passed on, or that there is none.
     config_map_known: bool,
+    /// The API server, where there is one.
+    api: Option<kubernetes::Api>,
+    /// The socket of the admission webhook, until it is put to use.
+    webhook: Option<TcpListener>,
+    webhook_stop: watch::Sender<bool>,
+    /// What the webhook asks, and where it does.
+    questions: mpsc::Receiver<Question>,
+    question_sender: mpsc::Sender<Question>,
     succession: Succession,
 }
 
@@ -221,10 +232,12 @@ impl Control {
         let workers = Workers::new(sockets.workers, &shared, ClientTls::mesh(&identity))?;
         let (view, _) = watch::channel(Arc::new(View::default()));
         let (mesh_paths, _) = watch::channel(MeshPaths::of(&settings));
+        let (question_sender, questions) = admission::questions();
         Ok(Self {
             store: Store::new(),
             stapler: Stapler::new(&settings),
             ca: WorkloadCa::new(&settings, sockets.ca, &identity),
+            settings_sender: watch::channel(settings.clone()).0,
             settings,
             compiled,
             tickets,
@@ -250,6 +263,11 @@ impl Control {
             admin_task: None,
             source: None,
             config_map_known: false,
+            api: None,
+            webhook: sockets.webhook,
+            webhook_stop: watch::channel(false).0,
+            questions,
+            question_sender,
             succession,
         })
     }
@@ -302,6 +320,7 @@ impl Control {
                     self.compile()?;
                 }
                 Some(reload) = reload.recv() => self.reload(reload)?,
+                Some(question) = self.questions.recv() => self.answer(question),
                 () = leader_changed(self.outbox.as_mut()) => self.publish_view(),
                 () = changed(ca_problem.as_mut()) => self.publish_view(),
                 () = sleep_until(recheck) => self.compile()?,
@@ -327,6 +346,7 @@ impl Control {
         if let Some(ca) = &mut self.ca {
             ca.start()?;
         }
+        self.start_webhook()?;
         self.succession.serving = true;
         self.succession.link.tell(&FromGeneration::Serving);
         if !self.succession.wanted.is_empty() {
@@ -351,8 +371,14 @@ impl Control {
             // The next generation answers there.
             admin.abort();
         }
+        // What has been asked is answered, and nothing more.
+        self.webhook_stop.send_replace(true);
+        self.questions.close();
+        while let Ok(question) = self.questions.try_recv() {
+            self.answer(question);
+        }
         if let Some(outbox) = self.outbox.take() {
-            outbox.end().await;
+            outbox.end(closing == Closing::All).await;
         }
         let ca = self.ca.take();
         let stats = self.workers.stats.clone();
@@ -401,6 +427,36 @@ impl Control {
         tokio::task::spawn_local(files.run(paths, batches));
     }
 
+    fn start_webhook(&mut self) -> anyhow::Result<()> {
+        let (Some(listener), Some(api), Some(outbox)) = (self.webhook.take(), &self.api, &self.outbox) else {
+            return Ok(());
+        };
+        let admission = Admission {
+            listener: tokio::net::TcpListener::from_std(listener)?,
+            api: api.clone(),
+            namespace: outbox.namespace().to_owned(),
+            settings: self.settings_sender.subscribe(),
+            leader: outbox.leader(),
+            stop: self.webhook_stop.subscribe(),
+        };
+        tokio::task::spawn_local(admission.run(self.question_sender.clone()));
+        Ok(())
+    }
+
+    /// Judges an Ingress that is about to be written. Nothing changes by it.
+    fn answer(&mut self, question: Question) {
+        let answer = match Review::parse(&question.body) {
+            _ if !self.succession.offered => Answer::NotReady,
+            Err(error) => Answer::Malformed(error),
+            Ok(review) => {
+                let verdict = judge(&review, &mut self.store, &self.compiled, &self.settings, now());
+                Answer::Review(review.answer(&verdict))
+            }
+        };
+        // Whoever asked may have given up.
+        let _ = question.answer.send(answer);
+    }
+
     async fn start_source(&mut self, batches: mpsc::Sender<Batch>) -> anyhow::Result<()> {
         match self.settings.source {
             Source::Directory => {
@@ -415,16 +471,10 @@ impl Control {
             Source::Kubernetes => {
                 let api = kubernetes::connect(self.settings.kubeconfig.as_deref()).await?;
                 self.outbox = Some(Outbox::start(api.client().clone(), self.settings.clone()));
-                let source = Kubernetes {
-                    api,
-                    namespace: self.settings.watch_namespace.clone(),
-                    config_map: self.settings.configmap.clone(),
-                    default_certificate: self.settings.default_ssl_certificate.clone(),
-                    keep: self
-                        .kept_objects()
-                        .map(|folder| Keep { folder, restore: !self.succession.succeeds }),
-                    ticket_keys: self.settings.ssl_session_ticket_secret.clone(),
-                };
+                self.api = Some(api.clone());
+                let keep =
+                    self.kept_objects().map(|folder| Keep { folder, restore: !self.succession.succeeds });
+                let source = Kubernetes { api, keep, settings: self.settings_sender.subscribe() };
                 self.source = Some(tokio::task::spawn_local(source.run(batches)).abort_handle());
             }
         }
@@ -443,7 +493,7 @@ impl Control {
             self.changes.dynamic += batch.events.iter().filter(objects).count() as u64;
         }
         if let Some(outbox) = &mut self.outbox {
-            outbox.observe(&batch.events, batch.ingress_statuses);
+            outbox.observe(&batch.events, batch.ingress_statuses, batch.policy_statuses);
         }
         for event in batch.events {
             self.store.apply(event);
@@ -461,6 +511,7 @@ impl Control {
                 false => drop(self.object_findings.insert(about, diagnostics)),
             }
         }
+        batch.ended.iter().for_each(|name| drop(self.watches.remove(name)));
         self.watches.extend(batch.states.into_iter().map(|state| (state.name.clone(), state)));
         if batch.synced && !self.synced {
             (self.synced, self.synced_since) = (true, now());
@@ -523,7 +574,7 @@ impl Control {
             self.stapler.follow(&self.compiled.staple_demand);
         }
         if let Some(outbox) = &mut self.outbox {
-            outbox.compiled(&self.store, &self.settings, &changes);
+            outbox.compiled(&self.store, &self.settings, &changes, self.compiled.policies());
         }
     }
 
@@ -554,6 +605,7 @@ impl Control {
                 self.tickets.set_lifetime(settings.ssl_session_timeout);
                 self.stapler.set(&settings);
                 self.mesh_paths.send_replace(MeshPaths::of(&settings));
+                self.settings_sender.send_replace(settings.clone());
                 self.settings = settings;
                 self.compile()
             }
@@ -680,25 +732,25 @@ fn ca_is_down(problem: String) -> Diagnostic {
 
 /// A watch that brings nothing is worth a word: what is served may be old.
 fn not_watched(watch: &WatchState) -> Option<Diagnostic> {
-    let error = watch.last_error.as_ref()?;
-    let (reason, message) =
-        match watch.stale_since.and_then(|since| OffsetDateTime::from_unix_timestamp(since).ok()) {
-            Some(since) => {
-                let since = since.format(&Rfc3339).unwrap_or_default();
-                let served = format!("{} are served as they were kept on disk at {since}", watch.name);
-                ("StaleObjects", format!("{served}: {error}."))
-            }
-            None => ("NotWatched", format!("Changes to {} do not arrive: {error}.", watch.name)),
-        };
-    let serves = watch.synced || watch.stale_since.is_some();
-    Some(Diagnostic {
-        severity: if serves { Severity::Warning } else { Severity::Error },
-        file: None,
-        object: None,
-        field: String::new(),
-        reason,
-        message,
-    })
+    let name = &watch.name;
+    let stale = watch.stale_since.and_then(|since| OffsetDateTime::from_unix_timestamp(since).ok());
+    let (severity, reason, message) = match (&watch.last_error, stale) {
+        (Some(error), Some(since)) => {
+            let since = since.format(&Rfc3339).unwrap_or_default();
+            let message = format!("{name} are served as they were kept on disk at {since}: {error}.");
+            (Severity::Warning, "StaleObjects", message)
+        }
+        (Some(error), None) => {
+            let severity = if watch.synced { Severity::Warning } else { Severity::Error };
+            (severity, "NotWatched", format!("Changes to {name} do not arrive: {error}."))
+        }
+        (None, _) if watch.absent => {
+            let message = format!("The API server has no {name}; they are followed once it has.");
+            (Severity::Info, "KindNotFound", message)
+        }
+        (None, _) => return None,
+    };
+    Some(Diagnostic { severity, file: None, object: None, field: String::new(), reason, message })
 }
 
 /// The threads of the data plane.

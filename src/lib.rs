@@ -11,6 +11,7 @@
 //! `compile`, `store` or `sources`; `docs/architecture.md` has the whole picture.
 
 pub mod admin;
+pub mod admission;
 pub mod annotations;
 pub mod app;
 pub mod ca;

@@ -6,7 +6,7 @@ use std::thread;
 use anyhow::Context;
 
 use crate::net::listen;
-use crate::settings::Settings;
+use crate::settings::{Settings, choices::Source};
 use crate::supervisor::link::Link;
 use crate::supervisor::messages::{Listener, Port};
 
@@ -16,6 +16,8 @@ pub(super) struct Sockets {
     pub admin: TcpListener,
     /// Of the workload CA, where there is one.
     pub ca: Vec<TcpListener>,
+    /// Of the admission webhook, where there is one.
+    pub webhook: Option<TcpListener>,
 }
 
 /// What one worker listens on.
@@ -36,10 +38,15 @@ impl Sockets {
         let count = worker_count(settings);
         let listeners = listeners(settings, count);
         let mut workers: Vec<_> = (0..count).map(|_| WorkerSockets::default()).collect();
-        let (mut admin, mut ca) = (None, Vec::new());
+        let (mut admin, mut webhook, mut ca) = (None, None, Vec::new());
         for (listener, sockets) in listeners.iter().zip(link.listen(listeners.clone())?) {
-            if listener.port == Port::AdminPort {
-                admin = sockets.into_iter().next();
+            let single = match listener.port {
+                Port::AdminPort => Some(&mut admin),
+                Port::WebhookPort => Some(&mut webhook),
+                Port::HttpPort | Port::HttpsPort | Port::MeshPort | Port::HbonePort | Port::CaPort => None,
+            };
+            if let Some(single) = single {
+                *single = sockets.into_iter().next();
                 continue;
             }
             if listener.port == Port::CaPort {
@@ -55,7 +62,7 @@ impl Sockets {
                 }
             }
         }
-        Ok(Self { workers, admin: admin.context("the admin port has no socket")?, ca })
+        Ok(Self { workers, admin: admin.context("the admin port has no socket")?, ca, webhook })
     }
 }
 
@@ -88,6 +95,9 @@ fn listeners(settings: &Settings, workers: usize) -> Vec<Listener> {
     }
     let admin = SocketAddr::new(settings.admin_bind_address, settings.admin_port);
     listeners.push(Listener { port: Port::AdminPort, address: admin, sockets: 1 });
+    if let Some(address) = settings.validating_webhook.filter(|_| settings.source == Source::Kubernetes) {
+        listeners.push(Listener { port: Port::WebhookPort, address, sockets: 1 });
+    }
     listeners
 }
 

@@ -28,7 +28,7 @@ use super::bundle::RootBundle;
 use super::controller::{Controller, Options, StartError};
 use super::metrics::Metrics;
 use super::own_certificate::OwnCertificate;
-use super::server::{Endpoint, EndpointError};
+use super::server::{Endpoint, EndpointError, csr_config};
 use super::service::{CertificateService, Limits};
 use super::store::any::AnyStore;
 use super::store::kubernetes::{Kubernetes, Needs};
@@ -110,7 +110,7 @@ impl Instance {
         let (options, directory) = (setup.controller.clone(), setup.ca_dir.as_deref());
         let controller = Controller::start(store.clone(), options, directory, metrics.clone(), now).await?;
         let authority = controller.authority();
-        let endpoint = Endpoint::new(&setup.hosts, authority.load_full(), now())?;
+        let endpoint = Endpoint::new(csr_config, &setup.hosts, authority.load_full(), now())?;
         let own = setup.own.as_ref().map(|(account, identity)| {
             let trust_domain = &setup.controller.root.trust_domain;
             let id = SpiffeId::new(trust_domain, &account.namespace, &account.name)?;

@@ -27,8 +27,9 @@ pub const SECRET_TYPE: &str = "istio.io/ca-root";
 /// How a self-signed root is made and kept.
 #[derive(Clone, Debug)]
 pub struct RootOptions {
-    /// Where the Secret lives.
+    /// Where the Secret lives, and its name.
     pub storage_namespace: String,
+    pub secret: String,
     /// The organization of the root's subject.
     pub trust_domain: String,
     pub key: KeyAlgorithm,
@@ -44,6 +45,7 @@ impl Default for RootOptions {
     fn default() -> Self {
         Self {
             storage_namespace: "istio-system".to_owned(),
+            secret: SECRET_NAME.to_owned(),
             trust_domain: super::identity::DEFAULT_TRUST_DOMAIN.to_owned(),
             key: KeyAlgorithm::default(),
             life: Duration::from_secs(3650 * 24 * 3600),
@@ -55,7 +57,7 @@ impl Default for RootOptions {
 
 impl RootOptions {
     pub fn secret_name(&self) -> ObjectName {
-        ObjectName::new(self.storage_namespace.as_str(), SECRET_NAME)
+        ObjectName::new(self.storage_namespace.as_str(), self.secret.as_str())
     }
 }
 

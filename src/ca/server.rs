@@ -1,4 +1,5 @@
-//! The CA's own server certificate, made when it is needed and kept until half of its life is over.
+//! A server certificate from an authority of ours, made when it is needed and kept until half of its life is over:
+//! for the CSR service and for the admission webhook.
 //!
 //! [`Endpoint::refresh`] is cheap and called at every turn; it publishes a new TLS configuration only if the
 //! authority changed (other signer, roots or revocations) or the certificate is due.
@@ -8,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use time::OffsetDateTime;
 
 use super::authority::{Authority, IssueError};
@@ -30,8 +32,17 @@ pub enum EndpointError {
     Tls(#[from] CaServerError),
 }
 
-/// The TLS side of the CSR service.
+/// Makes the configuration of a listener of a chain and its key.
+pub type MakeConfig = fn(
+    Vec<CertificateDer<'static>>,
+    PrivateKeyDer<'static>,
+    &Authority,
+    OffsetDateTime,
+) -> Result<Arc<ServerConfig>, CaServerError>;
+
+/// The TLS side of a service.
 pub struct Endpoint {
+    make: MakeConfig,
     names: Vec<SubjectName>,
     config: Arc<ArcSwap<ServerConfig>>,
     made_for: Arc<Authority>,
@@ -41,17 +52,23 @@ pub struct Endpoint {
 impl Endpoint {
     /// Issues the first certificate, for `hosts` (DNS names and addresses).
     pub fn new(
+        make: MakeConfig,
         hosts: &[String],
         authority: Arc<Authority>,
         now: OffsetDateTime,
     ) -> Result<Self, EndpointError> {
-        let name = |host: &String| match host.parse::<IpAddr>() {
-            Ok(address) => SubjectName::Ip(address),
-            Err(_) => SubjectName::Dns(host.clone()),
-        };
-        let names: Vec<SubjectName> = hosts.iter().map(name).collect();
-        let (config, renew_at) = make(&names, &authority, now)?;
-        Ok(Self { names, config: Arc::new(ArcSwap::new(config)), made_for: authority, renew_at })
+        let names = names_of(hosts);
+        let (config, renew_at) = issue(make, &names, &authority, now)?;
+        Ok(Self { make, names, config: Arc::new(ArcSwap::new(config)), made_for: authority, renew_at })
+    }
+
+    /// Makes the next certificate one for `hosts`; at once, if those are others than before.
+    pub fn set_hosts(&mut self, hosts: &[String]) {
+        let names = names_of(hosts);
+        if names != self.names {
+            self.names = names;
+            self.renew_at = OffsetDateTime::UNIX_EPOCH;
+        }
     }
 
     /// The configuration as the listener reads it, for each connection anew.
@@ -69,7 +86,7 @@ impl Endpoint {
         if Arc::ptr_eq(authority, &self.made_for) && now < self.renew_at {
             return Ok(false);
         }
-        let (config, renew_at) = make(&self.names, authority, now)?;
+        let (config, renew_at) = issue(self.make, &self.names, authority, now)?;
         self.config.store(config);
         self.made_for = Arc::clone(authority);
         self.renew_at = renew_at;
@@ -77,7 +94,27 @@ impl Endpoint {
     }
 }
 
-fn make(
+/// For the CSR service: HTTP/2, and client certificates that verify against the authority's roots.
+pub fn csr_config(
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+    authority: &Authority,
+    now: OffsetDateTime,
+) -> Result<Arc<ServerConfig>, CaServerError> {
+    let roots = authority.roots().iter().filter(|root| root.is_valid_at(now)).map(|root| root.der());
+    ca_server::config(chain, key, roots, authority.revocations().cloned())
+}
+
+fn names_of(hosts: &[String]) -> Vec<SubjectName> {
+    let name = |host: &String| match host.parse::<IpAddr>() {
+        Ok(address) => SubjectName::Ip(address),
+        Err(_) => SubjectName::Dns(host.clone()),
+    };
+    hosts.iter().map(name).collect()
+}
+
+fn issue(
+    make: MakeConfig,
     names: &[SubjectName],
     authority: &Authority,
     now: OffsetDateTime,
@@ -87,9 +124,7 @@ fn make(
     let renew_at = now + (issued.not_after - now) / 2;
     let chain = authority.chain_der(issued.leaf);
     let key = key.to_der().ok_or(KeyError::Malformed)?;
-    let roots = authority.roots().iter().filter(|root| root.is_valid_at(now)).map(|root| root.der());
-    let config = ca_server::config(chain, key, roots, authority.revocations().cloned())?;
-    Ok((config, renew_at))
+    Ok((make(chain, key, authority, now)?, renew_at))
 }
 
 #[cfg(test)]

@@ -3,7 +3,8 @@
 //! `spec.ingressClassName` decides where there is one: an IngressClass of that name must have our controller;
 //! where no such IngressClass exists, as is usual for manifests on one machine, the name itself must be ours.
 //! Then the old annotation, which must be the name of our class. An Ingress with neither is served if our
-//! IngressClass is the default one, and always with the directory source.
+//! IngressClass is the default one or a setting says so, and always with the directory source. With the setting
+//! `ingress-class-by-name` an IngressClass of the name of ours is ours whoever its controller is.
 
 use crate::annotations::is_canary;
 use crate::settings::{Settings, choices::Source};
@@ -35,7 +36,9 @@ impl<'a> Classes<'a> {
     pub fn new(store: &'a Store, settings: &'a Settings) -> Self {
         let ours = |controller: &str| controller == settings.controller_class;
         let default_is_ours = store.ingress_classes().any(|class| class.default && ours(&class.controller));
-        Self { store, settings, serve_classless: default_is_ours || settings.source == Source::Directory }
+        let serve_classless =
+            default_is_ours || settings.watch_ingress_without_class || settings.source == Source::Directory;
+        Self { store, settings, serve_classless }
     }
 
     /// Whether this Ingress has a say in what is served.
@@ -57,6 +60,7 @@ impl<'a> Classes<'a> {
     fn refusal_of_class(&self, name: &str) -> Option<NotServed> {
         match self.store.ingress_class(name) {
             Some(class) if class.controller == self.settings.controller_class => None,
+            Some(_) if self.settings.ingress_class_by_name && name == self.settings.ingress_class => None,
             Some(_) => Some(NotServed::OtherClass),
             None if name == self.settings.ingress_class => None,
             None => Some(NotServed::UnknownClass),

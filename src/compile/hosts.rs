@@ -221,13 +221,17 @@ fn path_conflict(
 ) -> Diagnostic {
     let object = ObjectRef::new(Kind::Ingress, &ingress.metadata.name);
     let path = quoted(path);
-    let message = match *winner == ingress.metadata.name {
-        true => {
-            format!("Path {path} of host {pattern} occurs before in this Ingress; the first one is served.")
-        }
-        false => format!("Path {path} of host {pattern} is served by the older Ingress {winner}."),
+    let (reason, message) = match *winner == ingress.metadata.name {
+        true => (
+            "DuplicatePath",
+            format!("Path {path} of host {pattern} occurs before in this Ingress; the first one is served."),
+        ),
+        false => (
+            "PathConflict",
+            format!("Path {path} of host {pattern} is served by the older Ingress {winner}."),
+        ),
     };
-    Diagnostic::new(Severity::Warning, object, field, "PathConflict", message)
+    Diagnostic::new(Severity::Warning, object, field, reason, message)
 }
 
 fn action(ingress: &ObjectName, backend: &Backend, clusters: &ClusterMap) -> Action {

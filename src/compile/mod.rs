@@ -42,6 +42,7 @@ use crate::tls::tickets::{SharedKeys, Tickets};
 use certificates::StapleWaits;
 use classes::Classes;
 use hosts::Hosts;
+use policies::Policies;
 use rechecks::Rechecks;
 use report::{Report, Subject};
 use staples::{Leaves, StapleChanges, StapleDemand};
@@ -129,6 +130,11 @@ impl Compiled {
     /// changed: the control loop then calls [`compile`] with empty changes.
     pub fn recheck_at(&self) -> Option<i64> {
         self.rechecks.next()
+    }
+
+    /// The policies of the mesh, compiled.
+    pub fn policies(&self) -> &Arc<Policies> {
+        self.policies.policies()
     }
 
     /// Every certificate to keep a staple for, one for each leaf.

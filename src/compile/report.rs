@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use imbl::OrdMap;
+use imbl::ordmap::DiffItem;
 
 use crate::diagnostics::{Diagnostic, ObjectRef, Severity};
 use crate::names::HostPattern;
@@ -52,6 +53,21 @@ impl Report {
     /// The findings about one subject.
     pub fn about(&self, subject: &Subject) -> &[Diagnostic] {
         self.by_subject.get(subject).map_or(&[], |found| found)
+    }
+
+    /// Findings that `before` did not have. Costs what differs between the two.
+    pub fn news_since<'a>(&'a self, before: &'a Self) -> Vec<&'a Diagnostic> {
+        let mut news = Vec::new();
+        for difference in before.by_subject.diff(&self.by_subject) {
+            match difference {
+                DiffItem::Add(_, found) => news.extend(found.iter()),
+                DiffItem::Update { old: (_, old), new: (_, new) } => {
+                    news.extend(new.iter().filter(|finding| !old.contains(finding)));
+                }
+                DiffItem::Remove(..) => {}
+            }
+        }
+        news
     }
 
     pub fn is_empty(&self) -> bool {

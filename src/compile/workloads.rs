@@ -37,6 +37,10 @@ impl Table {
         Self { mesh: Arc::new(mesh), policies, resolved: SharedMap::default() }
     }
 
+    pub fn policies(&self) -> &Arc<Policies> {
+        &self.policies
+    }
+
     /// Whether `settings` mean another mesh than before.
     pub fn differs(&self, settings: &Settings) -> bool {
         *self.mesh != mesh_of(settings)

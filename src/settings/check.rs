@@ -56,6 +56,7 @@ pub(super) fn broken_rules(settings: &Settings) -> Vec<Broken> {
         ("controller-class", &s.controller_class),
         ("pem-namespace", &s.pem_namespace),
         ("annotations-prefix", &s.annotations_prefix),
+        ("validating-webhook-configuration", &s.validating_webhook_configuration),
         ("mesh-root-namespace", &s.mesh_root_namespace),
         ("mesh-trust-domain", &s.mesh_trust_domain),
         ("ca-storage-namespace", &s.ca_storage_namespace),
@@ -106,8 +107,13 @@ pub(super) fn broken_rules(settings: &Settings) -> Vec<Broken> {
     );
     if let Some(namespace) = &s.watch_namespace {
         rule("watch-namespace", !namespace.contains([',', '/', ' ']), "must be one namespace");
+        rule("watch-namespace-selector", s.watch_namespace_selector.is_none(), "excludes watch-namespace");
     }
 
+    if let Some(webhook) = s.validating_webhook.filter(|webhook| webhook.port() != 0) {
+        let others = [s.http_port, s.https_port, s.admin_port, s.mesh_port.unwrap_or_default()];
+        rule("validating-webhook", !others.contains(&webhook.port()), "must have a port of its own");
+    }
     let ports = [("https-port", s.https_port, s.http_port), ("admin-port", s.admin_port, s.http_port)];
     for (key, port, other) in ports {
         rule(key, port == 0 || port != other, "must differ from http-port");
@@ -136,6 +142,9 @@ pub(super) fn doubts(settings: &Settings) -> Vec<Broken> {
             key: "ca",
             reason: "cannot start without `state-dir` where there is no cluster: the CA keeps its key there",
         });
+    }
+    if settings.source == Source::Directory && settings.validating_webhook.is_some() {
+        doubts.push(Broken { key: "validating-webhook", reason: "has no effect without an API server" });
     }
     if settings.proxy_real_ip_cidr.iter().any(|network| network.prefix_len() == 0) {
         doubts.push(Broken {

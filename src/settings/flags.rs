@@ -29,9 +29,12 @@ pub const FLAGS: &[&str] = &[
     "manifests",
     "kubeconfig",
     "watch-namespace",
+    "watch-namespace-selector",
     "configmap",
     "ingress-class",
     "controller-class",
+    "ingress-class-by-name",
+    "watch-ingress-without-class",
     "pem-namespace",
     "annotations-prefix",
     "bind-address",
@@ -40,6 +43,8 @@ pub const FLAGS: &[&str] = &[
     "mesh-port",
     "admin-bind-address",
     "admin-port",
+    "validating-webhook",
+    "validating-webhook-configuration",
     "workers",
     "state-dir",
     "ca",
@@ -48,6 +53,8 @@ pub const FLAGS: &[&str] = &[
     "ssl-session-ticket-secret",
     "publish-status-address",
     "publish-service",
+    "report-node-internal-ip-address",
+    "update-status-on-shutdown",
     "log-level",
     "log-format",
 ];
@@ -114,6 +121,10 @@ fn flag(field: &'static Field) -> Arg {
     });
     match field.key {
         "manifests" | "bind-address" => arg.action(ArgAction::Append),
+        // As everywhere with Kubernetes: by itself it means true.
+        _ if (field.get)(&Settings::default()).is_boolean() => {
+            arg.action(ArgAction::Set).num_args(0..=1).require_equals(true).default_missing_value("true")
+        }
         _ => arg.action(ArgAction::Set),
     }
 }

@@ -4,7 +4,7 @@
 //! apart without `..`, so a setting that something forgets does not compile.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -131,6 +131,9 @@ settings! {
     /// The only namespace to watch; without it all of them.
     watch_namespace: Option<String> = None,
         Restart("the watch scope is fixed when a source starts"), None, "shop";
+    /// Label selector of the namespaces to watch, as `kubectl -l` takes it; without it all of them.
+    watch_namespace_selector: Option<String> = None,
+        Restart("the watch scope is fixed when a source starts"), None, "ingress=public";
     /// ConfigMap (namespace/name) with settings, for the Kubernetes source; flags, environment and settings file
     /// win over it.
     configmap: Option<ObjectName> = None,
@@ -141,6 +144,12 @@ settings! {
     /// Controller name of the IngressClasses that are ours.
     controller_class: String = "portcullis.dev/ingress-controller".into(),
         Restart("the watch scope is fixed when a source starts"), None, "k8s.io/ingress-nginx";
+    /// Whether an IngressClass with the name `ingress-class` is ours whatever its controller.
+    ingress_class_by_name: bool = false,
+        Dynamic, None, "true";
+    /// Whether Ingresses that name no class are served although our IngressClass is not the default one.
+    watch_ingress_without_class: bool = false,
+        Dynamic, None, "true";
     /// Namespace that PEM pairs of the directory source belong to.
     pem_namespace: String = "default".into(),
         Restart("sources are started with the process"), None, "web";
@@ -171,6 +180,12 @@ settings! {
     /// The admin port; 0 lets the system choose.
     admin_port: u16 = 10254,
         Restart("listeners are opened before workers start"), None, "9090";
+    /// Address and port of the validating admission webhook, as `:8443`; without it there is none.
+    validating_webhook: Option<SocketAddr> = None,
+        Restart("listeners are opened before workers start"), None, "0.0.0.0:8443";
+    /// ValidatingWebhookConfiguration that names the webhook, and whose `caBundle` the gateway writes.
+    validating_webhook_configuration: String = "portcullis".into(),
+        Dynamic, None, "edge-admission";
     /// Host names that the admin port answers to, besides addresses and `localhost`.
     admin_hosts: Vec<String> = Vec::new(),
         Dynamic, None, "portcullis-admin.ingress.svc";
@@ -203,9 +218,15 @@ settings! {
     /// Address written to the status of Ingresses; wins over `publish-service`.
     publish_status_address: Option<String> = None,
         Dynamic, None, "203.0.113.7";
-    /// Service (namespace/name) whose addresses are written to the status of Ingresses.
+    /// Service (namespace/name) whose addresses are written to the status of Ingresses; without it those of our nodes.
     publish_service: Option<ObjectName> = None,
         Dynamic, None, "ingress/portcullis";
+    /// Whether, without the two settings above, the internal addresses of our nodes are published in place of external ones.
+    report_node_internal_ip_address: bool = false,
+        Dynamic, None, "true";
+    /// Whether the last replica takes its addresses out of the status of Ingresses when it ends.
+    update_status_on_shutdown: bool = false,
+        Dynamic, None, "true";
     /// The least severe log line that is written: `error`, `warn`, `info`, `debug` or `trace`.
     log_level: LogLevel = LogLevel::Info,
         Dynamic, None, "debug";
@@ -296,7 +317,7 @@ settings! {
         Dynamic, None, "secret:mesh/roots";
     /// Namespace whose policies apply to the whole mesh.
     mesh_root_namespace: String = "istio-system".into(),
-        Dynamic, None, "mesh";
+        Restart("the watch scope is fixed when a source starts"), None, "mesh";
     /// Trust domain of the mesh: clients of another one are turned away.
     mesh_trust_domain: String = "cluster.local".into(),
         Dynamic, None, "mesh.example";

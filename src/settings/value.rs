@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -198,6 +198,24 @@ macro_rules! number {
 }
 
 number!(u16, u32, u64, usize);
+
+/// An address to listen on; without an IP address it means all of them.
+impl Scalar for SocketAddr {
+    fn read(text: &str, _: Unit) -> Option<Self> {
+        match text.strip_prefix(':') {
+            Some(port) => Some(Self::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), port.parse().ok()?)),
+            None => text.parse().ok(),
+        }
+    }
+
+    fn write(&self, _: Unit) -> Json {
+        Json::from(self.to_string())
+    }
+
+    fn expected(_: Unit) -> String {
+        "an address and a port, such as 192.0.2.10:8443 or :8443".into()
+    }
+}
 
 impl Scalar for Duration {
     fn read(text: &str, _: Unit) -> Option<Self> {

@@ -12,18 +12,22 @@ mod hub;
 mod keeper;
 mod kept;
 mod references;
+mod target;
 #[cfg(test)]
 mod tests;
 mod watch;
 mod wire;
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use tokio::sync::mpsc::Sender;
+use tokio::sync::watch::Receiver;
 use tokio::task::JoinSet;
 
 use super::Batch;
-use crate::store::objects::{Kind, ObjectName};
+use crate::settings::Settings;
+use crate::store::objects::Kind;
 pub use api::{Api, ApiError, connect};
 pub use backoff::Backoff;
 pub use config_map::{kept_config_map, read_config_map};
@@ -31,21 +35,22 @@ use hub::Hub;
 pub use keeper::Keep;
 use keeper::Keeper;
 pub use kept::forget;
-use watch::{Target, Watch};
+use target::Target;
+use watch::Watch;
 
 /// How the API server names a kind.
 #[derive(Debug)]
 pub struct Resource {
     pub kind: Kind,
-    /// As in manifests: `v1`, `networking.k8s.io/v1`.
-    pub api_version: &'static str,
+    /// As in manifests: `v1`, `networking.k8s.io/v1`. The first that the API server has is used.
+    pub api_versions: &'static [&'static str],
     /// As in URLs, and in what `kubectl get` takes.
     pub plural: &'static str,
     /// Which objects of the kind are followed.
     follow: Follow,
-    /// Whether the gateway is of use without it. Where rights or the kind itself are missing, an optional one
-    /// counts as listed.
-    optional: bool,
+    need: Need,
+    /// Followed only where there is a mesh port.
+    mesh: bool,
 }
 
 #[derive(Debug)]
@@ -57,25 +62,59 @@ enum Follow {
     Named,
 }
 
+/// What it means that a kind cannot be listed, for whether the first list is complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Need {
+    /// The gateway is of no use without it.
+    Vital,
+    /// There is nothing to wait for where the API server does not have the kind. Where only the right to see it is
+    /// missing there may be objects, and to go on without them would open what they close.
+    WherePresent,
+    /// Counts as listed where the right or the kind is missing.
+    Optional,
+}
+
 /// Every kind that is followed. A new kind is one line here, next to its decoder in `store::objects`.
 const RESOURCES: &[Resource] = &[
-    resource(Kind::IngressClass, "networking.k8s.io/v1", "ingressclasses", Follow::All).optional(),
-    resource(Kind::Ingress, "networking.k8s.io/v1", "ingresses", Follow::All),
+    resource(Kind::IngressClass, &["networking.k8s.io/v1"], "ingressclasses", Follow::All)
+        .need(Need::Optional),
+    resource(Kind::Ingress, &["networking.k8s.io/v1"], "ingresses", Follow::All),
     // Releases of Helm are Secrets too, of a megabyte each: they are never downloaded.
-    resource(Kind::Secret, "v1", "secrets", Follow::Selected("type=kubernetes.io/tls")),
-    resource(Kind::Service, "v1", "services", Follow::All),
-    resource(Kind::EndpointSlice, "discovery.k8s.io/v1", "endpointslices", Follow::All),
-    resource(Kind::Namespace, "v1", "namespaces", Follow::All).optional(),
-    resource(Kind::ConfigMap, "v1", "configmaps", Follow::Named).optional(),
+    resource(Kind::Secret, &["v1"], "secrets", Follow::Selected("type=kubernetes.io/tls")),
+    resource(Kind::Service, &["v1"], "services", Follow::All),
+    resource(Kind::EndpointSlice, &["discovery.k8s.io/v1"], "endpointslices", Follow::All),
+    resource(Kind::Namespace, &["v1"], "namespaces", Follow::All).need(Need::Optional),
+    resource(Kind::ConfigMap, &["v1"], "configmaps", Follow::Named).need(Need::Optional),
+    // One that has ended has no address any more.
+    resource(Kind::Pod, &["v1"], "pods", Follow::Selected("status.phase!=Succeeded,status.phase!=Failed"))
+        .of_mesh(),
+    resource(Kind::PeerAuthentication, ISTIO, "peerauthentications", Follow::All)
+        .need(Need::WherePresent)
+        .of_mesh(),
+    resource(Kind::AuthorizationPolicy, ISTIO, "authorizationpolicies", Follow::All)
+        .need(Need::WherePresent)
+        .of_mesh(),
 ];
 
-const fn resource(kind: Kind, api_version: &'static str, plural: &'static str, follow: Follow) -> Resource {
-    Resource { kind, api_version, plural, follow, optional: false }
+const ISTIO: &[&str] = &["security.istio.io/v1", "security.istio.io/v1beta1"];
+
+const fn resource(
+    kind: Kind,
+    api_versions: &'static [&'static str],
+    plural: &'static str,
+    follow: Follow,
+) -> Resource {
+    Resource { kind, api_versions, plural, follow, need: Need::Vital, mesh: false }
 }
 
 impl Resource {
-    const fn optional(mut self) -> Self {
-        self.optional = true;
+    const fn need(mut self, need: Need) -> Self {
+        self.need = need;
+        self
+    }
+
+    const fn of_mesh(mut self) -> Self {
+        self.mesh = true;
         self
     }
 
@@ -83,47 +122,62 @@ impl Resource {
     pub fn of(kind: Kind) -> Option<&'static Self> {
         RESOURCES.iter().find(|resource| resource.kind == kind)
     }
+
+    /// Its first version.
+    pub fn api_version(&self) -> &'static str {
+        self.api_versions.first().copied().unwrap_or_default()
+    }
+
+    /// Whether its objects belong to the mesh and not to one namespace.
+    fn is_policy(&self) -> bool {
+        matches!(self.kind, Kind::PeerAuthentication | Kind::AuthorizationPolicy)
+    }
 }
 
 /// What to follow, and where.
 pub struct Kubernetes {
     pub api: Api,
-    /// The only namespace to watch.
-    pub namespace: Option<String>,
-    /// The ConfigMap that holds settings.
-    pub config_map: Option<ObjectName>,
-    /// The Secret of the default certificate, wherever it is.
-    pub default_certificate: Option<ObjectName>,
     /// Whether objects are kept on disk.
     pub keep: Option<Keep>,
-    /// The Secret with session ticket keys, wherever it is.
-    pub ticket_keys: Option<ObjectName>,
+    /// Which kinds are followed and in which namespaces is what these say at first; which objects are followed
+    /// by name is what they say at any time.
+    pub settings: Receiver<Arc<Settings>>,
 }
 
 impl Kubernetes {
     /// Sends what there is, then what changes, until the receiver is dropped.
     pub async fn run(self, batches: Sender<Batch>) {
-        let secrets = self.default_certificate.iter().chain(&self.ticket_keys).cloned();
-        let hub = Rc::new(Hub::new(batches, secrets));
+        let hub = Rc::new(Hub::new(batches));
         let keeper = self.keep.as_ref().map(|keep| Keeper::start(keep, self.api.server()));
         let mut watches = JoinSet::new();
-        for target in self.targets() {
+        let targets = targets(&self.settings.borrow());
+        for target in targets {
             watches.spawn_local(Watch::new(self.api.clone(), target, hub.clone(), keeper.as_ref()).run());
         }
-        let Some(secrets) = Resource::of(Kind::Secret) else { return };
         tokio::select! {
             () = hub.closed() => {}
-            () = references::follow(&self.api, &hub, secrets, keeper.as_ref()) => {}
+            () = references::follow(&self.api, &hub, self.settings, keeper.as_ref()) => {}
         }
     }
+}
 
-    fn targets(&self) -> Vec<Target> {
-        let mut targets: Vec<_> = RESOURCES
-            .iter()
-            .filter_map(|resource| Target::all(resource, self.namespace.as_deref()))
-            .collect();
-        let named = self.config_map.iter().map(|name| (Kind::ConfigMap, name));
-        targets.extend(named.filter_map(|(kind, name)| Some(Target::one(Resource::of(kind)?, name))));
-        targets
+/// Whether there is a port whose connections are judged by policies of the mesh.
+fn follows_mesh(settings: &Settings) -> bool {
+    settings.mesh_port.is_some() || settings.hbone_port.is_some()
+}
+
+/// The kinds that are followed as a whole. Policies of the root namespace apply to the whole mesh, so they are
+/// followed even where one other namespace is watched.
+fn targets(settings: &Settings) -> Vec<Target> {
+    let wanted = RESOURCES.iter().filter(|resource| follows_mesh(settings) || !resource.mesh);
+    let mut targets = Vec::new();
+    for resource in wanted {
+        let only = settings.watch_namespace.as_deref();
+        targets.extend(Target::all(resource, only, settings));
+        let root = settings.mesh_root_namespace.as_str();
+        if resource.is_policy() && only.is_some_and(|only| only != root) {
+            targets.extend(Target::all(resource, Some(root), settings));
+        }
     }
+    targets
 }

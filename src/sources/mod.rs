@@ -28,8 +28,12 @@ pub struct Batch {
     pub object_findings: Vec<ObjectFindings>,
     /// What the status of Ingresses says, where the Ingress or its status is new.
     pub ingress_statuses: Vec<IngressStatus>,
+    /// The same of AuthorizationPolicies.
+    pub policy_statuses: Vec<PolicyStatus>,
     /// How the parts of the source are doing, where that has changed.
     pub states: Vec<WatchState>,
+    /// Parts of the source that there are no longer, by the names of their states.
+    pub ended: Vec<Arc<str>>,
     /// The source has listed everything once. True in its first batch and from then on.
     pub synced: bool,
 }
@@ -58,6 +62,31 @@ pub struct IngressStatus {
     pub addresses: Vec<Address>,
 }
 
+/// What the API server has in the status of an AuthorizationPolicy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyStatus {
+    pub policy: ObjectName,
+    /// As the API server serves it.
+    pub api_version: &'static str,
+    /// `metadata.generation`: counts the versions of the spec.
+    pub generation: i64,
+    /// The condition of transport policy, where there is one.
+    pub condition: Option<PolicyCondition>,
+}
+
+/// A condition of a policy's status, without its times.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyCondition {
+    pub accepted: bool,
+    pub reason: String,
+    pub message: String,
+    pub observed_generation: i64,
+}
+
+/// The type of the condition that says what transport policy made of a policy. Its name is istiod's, which tools
+/// look for.
+pub const POLICY_CONDITION: &str = "ZtunnelAccepted";
+
 /// Where clients find the gateway.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Address {
@@ -79,6 +108,8 @@ pub struct WatchState {
     pub name: Arc<str>,
     /// It has listed everything at least once.
     pub synced: bool,
+    /// The API server does not have the kind, which is no error: there is nothing to miss.
+    pub absent: bool,
     /// Why changes do not arrive at the moment; `None` where they do.
     pub last_error: Option<String>,
     /// Since when it is so, in seconds since the Unix epoch.

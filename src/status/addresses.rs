@@ -1,5 +1,5 @@
 //! The addresses under which clients reach the gateway: those of the setting `publish-status-address`, else
-//! those of the Service in `publish-service`.
+//! those of the Service in `publish-service`, else those of the nodes that its pods run on.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -9,52 +9,79 @@ use kube::api::Api;
 use kube::{Client, Error};
 use tokio::time::Instant;
 
+use super::replicas::Replicas;
 use crate::settings::Settings;
 use crate::sources::Address;
 use crate::store::objects::ObjectName;
 
-/// How often the Service is looked at. Its addresses change when a load balancer is made, and hardly ever after.
+/// How often the Service or the nodes are looked at. Their addresses change when a load balancer is made or a pod
+/// moves, and hardly ever after.
 const REREAD: Duration = Duration::from_secs(10);
 
-/// Finds out what to publish, with the Service as it was last read.
-#[derive(Default)]
+/// Finds out what to publish.
 pub(super) struct Addresses {
-    service: Option<(ObjectName, Instant, Vec<Address>)>,
+    replicas: Replicas,
+    read: Option<Read>,
+}
+
+/// What was read last.
+struct Read {
+    of: Origin,
+    at: Instant,
+    addresses: Vec<Address>,
+}
+
+/// Where addresses are read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Origin {
+    Service(ObjectName),
+    Nodes { internal: bool },
 }
 
 impl Addresses {
+    pub fn new(replicas: Replicas) -> Self {
+        Self { replicas, read: None }
+    }
+
     /// In order, each once; empty where nothing is to be published, or is not known at the moment.
     pub async fn current(&mut self, client: &Client, settings: &Settings) -> Vec<Address> {
         if let Some(addresses) = &settings.publish_status_address {
             return parse_list(addresses);
         }
-        let Some(name) = &settings.publish_service else { return Vec::new() };
-        if let Some((read, at, addresses)) = &self.service
-            && read == name
-            && at.elapsed() < REREAD
-        {
-            return addresses.clone();
+        let of = match &settings.publish_service {
+            Some(name) => Origin::Service(name.clone()),
+            None => Origin::Nodes { internal: settings.report_node_internal_ip_address },
+        };
+        // What was read before stays true until the contrary is known.
+        let before = self.read.take().filter(|read| read.of == of);
+        if let Some(read) = before.as_ref().filter(|read| read.at.elapsed() < REREAD) {
+            let addresses = read.addresses.clone();
+            self.read = before;
+            return addresses;
         }
-        match read(client, name).await {
-            Ok(addresses) => {
-                self.service = Some((name.clone(), Instant::now(), addresses.clone()));
-                addresses
-            }
-            // What was read before stays true until the contrary is known.
+        let addresses = match self.read(client, &of).await {
+            Ok(addresses) => addresses,
             Err(error) => {
-                tracing::warn!(service = %name, %error, "the Service to publish cannot be read");
-                match &self.service {
-                    Some((read, _, addresses)) if read == name => addresses.clone(),
-                    _ => Vec::new(),
-                }
+                tracing::warn!(from = ?of, %error, "the addresses to publish cannot be read");
+                before.map(|read| read.addresses).unwrap_or_default()
+            }
+        };
+        self.read = Some(Read { of, at: Instant::now(), addresses: addresses.clone() });
+        addresses
+    }
+
+    async fn read(&self, client: &Client, of: &Origin) -> Result<Vec<Address>, Error> {
+        match of {
+            Origin::Service(name) => {
+                let services: Api<Service> = Api::namespaced(client.clone(), &name.namespace);
+                Ok(addresses_of(&services.get(&name.name).await?))
+            }
+            Origin::Nodes { internal } => {
+                let found = self.replicas.node_addresses(client, *internal).await?;
+                Ok(in_order(found.iter().map(|address| parse(address)).collect()))
             }
         }
     }
-}
-
-async fn read(client: &Client, name: &ObjectName) -> Result<Vec<Address>, Error> {
-    let services: Api<Service> = Api::namespaced(client.clone(), &name.namespace);
-    Ok(addresses_of(&services.get(&name.name).await?))
 }
 
 /// Addresses and names between commas, as in the setting.

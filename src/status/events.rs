@@ -170,7 +170,7 @@ fn reference(about: &ObjectRef, ingresses: &OrdMap<ObjectName, Arc<IngressStatus
     let name = ObjectName::new(about.namespace.clone(), about.name.clone());
     let ingress = ingresses.get(&name).filter(|_| about.kind == Kind::Ingress);
     ObjectReference {
-        api_version: Resource::of(about.kind).map(|resource| resource.api_version.to_owned()),
+        api_version: Resource::of(about.kind).map(|resource| resource.api_version().to_owned()),
         kind: Some(about.kind.to_string()),
         namespace: Some(about.namespace.to_string()).filter(|namespace| !namespace.is_empty()),
         name: Some(about.name.to_string()),

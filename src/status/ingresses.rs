@@ -78,6 +78,14 @@ impl Writer {
     }
 }
 
+/// Takes our addresses out of the status of every Ingress that has any.
+pub(super) async fn clear(client: &Client, served: &OrdMap<ObjectName, Arc<IngressStatus>>) {
+    let filled = served.iter().filter(|(_, status)| !status.addresses.is_empty());
+    let writes = futures_util::stream::iter(filled).map(|(name, _)| apply(client, name, &[]));
+    let cleared: Vec<bool> = writes.buffer_unordered(CONCURRENT).collect().await;
+    tracing::info!(ingresses = cleared.iter().filter(|cleared| **cleared).count(), "status cleared");
+}
+
 async fn apply(client: &Client, name: &ObjectName, addresses: &[Address]) -> bool {
     let ingresses: Api<Ingress> = Api::namespaced(client.clone(), &name.namespace);
     let params = PatchParams::apply(MANAGER).force();

@@ -1,32 +1,38 @@
-//! All that is written to the API server: addresses in the status of Ingresses, and findings as Events. Written
-//! by the replica that holds the Lease, in tasks on the control runtime; nothing ever waits for it.
+//! All that is written to the API server: addresses in the status of Ingresses, conditions in the status of
+//! AuthorizationPolicies, and findings as Events. Written by the replica that holds the Lease, in tasks on the
+//! control runtime; nothing ever waits for it.
 //!
 //! The control loop puts into an [`Outbox`] what is to be said; a lost Lease or a lost API server only means
-//! that it is said later. Nothing that was written is ever taken back.
+//! that it is said later. What was written is taken back by the last replica alone, and only if a setting says so.
 
 mod addresses;
 mod events;
 mod ingresses;
 pub mod lease;
+mod policies;
+mod replicas;
 
 use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-use imbl::OrdMap;
+use imbl::{OrdMap, OrdSet};
 use kube::Client;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use crate::compile;
+use crate::compile::policies::Policies;
 use crate::diagnostics::Diagnostic;
 use crate::settings::Settings;
-use crate::sources::IngressStatus;
+use crate::sources::{IngressStatus, PolicyStatus};
 use crate::store::objects::{Kind, ObjectName};
 use crate::store::{Changes, Event, Store};
 use addresses::Addresses;
 use lease::Election;
+use policies::Verdicts;
+use replicas::Replicas;
 
 /// The field manager of what we write, and the reporter of Events.
 const MANAGER: &str = "portcullis";
@@ -39,12 +45,18 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 /// How often everything is looked at without a change.
 const RELOOK: Duration = Duration::from_secs(10);
 
+/// Time to find out whether other replicas are left, and to clear the status.
+const CLEAR: Duration = Duration::from_secs(5);
+
 /// What the control loop wants to be written. A copy shares everything.
 #[derive(Clone)]
 struct Wanted {
     settings: Arc<Settings>,
     /// The Ingresses that are served, with what their status says now.
     served: OrdMap<ObjectName, Arc<IngressStatus>>,
+    /// AuthorizationPolicies, with what their status says now.
+    policies: OrdMap<ObjectName, Arc<PolicyStatus>>,
+    verdicts: Verdicts,
     diagnostics: Arc<[Diagnostic]>,
 }
 
@@ -59,6 +71,10 @@ pub struct Outbox {
     writer: JoinHandle<()>,
     stop: watch::Sender<bool>,
     election: JoinHandle<()>,
+    client: Client,
+    /// Where the Lease is, and whatever else is our own.
+    namespace: String,
+    replicas: Replicas,
 }
 
 impl Outbox {
@@ -71,17 +87,37 @@ impl Outbox {
         let election = Election::new(client.clone(), &namespace, LEASE, identity);
         let leader = election.leader();
         let (stop, stopped) = watch::channel(false);
-        let wanted = Wanted { settings, served: OrdMap::new(), diagnostics: Arc::new([]) };
+        let wanted = Wanted {
+            settings,
+            served: OrdMap::new(),
+            policies: OrdMap::new(),
+            verdicts: Verdicts::default(),
+            diagnostics: Arc::new([]),
+        };
         let (wanted, wants) = watch::channel(wanted);
         let (last_words, last) = watch::channel(false);
-        let writer = tokio::task::spawn_local(write(client, pod, wants, leader.clone(), last));
+        let replicas = Replicas::from_environment();
+        let addresses = Addresses::new(replicas.clone());
+        let writer = write(client.clone(), pod, addresses, wants, leader.clone(), last);
+        let writer = tokio::task::spawn_local(writer);
         let election = tokio::task::spawn_local(election.run(stopped));
-        Self { statuses: OrdMap::new(), wanted, leader, last_words, writer, stop, election }
+        let statuses = OrdMap::new();
+        Self { statuses, wanted, leader, last_words, writer, stop, election, client, namespace, replicas }
     }
 
     /// Whether this replica is the one that writes.
     pub fn is_leader(&self) -> bool {
         *self.leader.borrow()
+    }
+
+    /// The same, now and from now on.
+    pub fn leader(&self) -> watch::Receiver<bool> {
+        self.leader.clone()
+    }
+
+    /// The namespace of what is the gateway's own.
+    pub fn namespace(&self) -> &str {
+        &self.namespace
     }
 
     /// Waits until another answer is due.
@@ -92,11 +128,21 @@ impl Outbox {
     }
 
     /// Takes note of what sources saw.
-    pub fn observe(&mut self, events: &[Event], statuses: Vec<IngressStatus>) {
+    pub fn observe(&mut self, events: &[Event], statuses: Vec<IngressStatus>, policies: Vec<PolicyStatus>) {
+        let mut gone = Vec::new();
         for event in events {
-            if let Event::Delete(Kind::Ingress, name) = event {
-                self.statuses.remove(name);
+            match event {
+                Event::Delete(Kind::Ingress, name) => drop(self.statuses.remove(name)),
+                Event::Delete(Kind::AuthorizationPolicy, name) => gone.push(name),
+                _ => {}
             }
+        }
+        if !policies.is_empty() || !gone.is_empty() {
+            self.wanted.send_modify(|wanted| {
+                gone.iter().for_each(|name| drop(wanted.policies.remove(*name)));
+                let policies = policies.into_iter().map(|status| (status.policy.clone(), Arc::new(status)));
+                wanted.policies.extend(policies);
+            });
         }
         if statuses.is_empty() {
             return;
@@ -117,9 +163,18 @@ impl Outbox {
     }
 
     /// Brings up to date which Ingresses are served, after a compile of these changes.
-    pub fn compiled(&mut self, store: &Store, settings: &Arc<Settings>, changes: &Changes) {
+    pub fn compiled(
+        &mut self,
+        store: &Store,
+        settings: &Arc<Settings>,
+        changes: &Changes,
+        policies: &Arc<Policies>,
+    ) {
         let statuses = &self.statuses;
         self.wanted.send_if_modified(|wanted| {
+            let other_policies = wanted.verdicts.update(policies, || {
+                store.authorization_policies().outdated().cloned().collect::<OrdSet<_>>()
+            });
             let all = changes.all_hosts || !Arc::ptr_eq(settings, &wanted.settings);
             wanted.settings = settings.clone();
             let names: Vec<_> = match all {
@@ -133,7 +188,7 @@ impl Outbox {
                     None => drop(wanted.served.remove(name)),
                 }
             }
-            all || !names.is_empty()
+            all || !names.is_empty() || other_policies
         });
     }
 
@@ -147,10 +202,23 @@ impl Outbox {
     }
 
     /// Says what is due, such as why the gateway restarts, and gives the Lease up, in bounded time. What was written
-    /// stays.
-    pub async fn end(self) {
+    /// stays, unless this is the end of the whole gateway (`for_good`), no other replica is left, and the setting
+    /// `update-status-on-shutdown` says otherwise.
+    pub async fn end(self, for_good: bool) {
+        let leads = self.is_leader();
         self.last_words.send_replace(true);
         let _ = timeout(LAST_WORDS, self.writer).await;
+        let wanted = self.wanted.borrow().clone();
+        if for_good && wanted.settings.update_status_on_shutdown && leads {
+            match timeout(CLEAR, self.replicas.others(&self.client)).await {
+                Ok(Ok(0)) => {
+                    let _ = timeout(CLEAR, ingresses::clear(&self.client, &wanted.served)).await;
+                }
+                Ok(Ok(others)) => tracing::debug!(others, "the status is left to the other replicas"),
+                Ok(Err(error)) => tracing::warn!(%error, "status not cleared: other replicas may be left"),
+                Err(_) => tracing::warn!("status not cleared: the API server did not answer in time"),
+            }
+        }
         self.stop.send_replace(true);
         let _ = self.election.await;
     }
@@ -160,12 +228,13 @@ impl Outbox {
 async fn write(
     client: Client,
     instance: String,
+    mut addresses: Addresses,
     mut wants: watch::Receiver<Wanted>,
     mut leader: watch::Receiver<bool>,
     mut last_words: watch::Receiver<bool>,
 ) {
-    let mut addresses = Addresses::default();
     let mut ingresses = ingresses::Writer::default();
+    let mut policies = policies::Writer::default();
     let mut events = events::Writer::new(instance);
     let mut left = false;
     loop {
@@ -193,6 +262,7 @@ async fn write(
         }
         let current = addresses.current(&client, &wanted.settings).await;
         ingresses.write(&client, &wanted.served, &current, &leader).await;
+        policies.write(&client, &wanted.policies, &wanted.verdicts, &leader).await;
         left = events.write(&client, &wanted.served, &leader).await;
     }
 }

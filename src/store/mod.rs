@@ -136,6 +136,23 @@ impl Store {
         }
     }
 
+    /// What `look` makes of the store as it would be with `ingress` in it, and of what that touches. Afterwards
+    /// everything is as before.
+    pub fn rehearse<R>(&mut self, ingress: Ingress, look: impl FnOnce(&Self, &Changes) -> R) -> R {
+        let name = ingress.metadata.name.clone();
+        let pending = std::mem::take(&mut self.changes);
+        let before = self.ingresses.get(&name).cloned();
+        self.put(Object::Ingress(ingress));
+        let changes = self.take_changes();
+        let result = look(self, &changes);
+        match before {
+            Some(before) => self.put(Object::Ingress(Arc::unwrap_or_clone(before))),
+            None => self.remove(Kind::Ingress, &name),
+        }
+        self.changes = pending;
+        result
+    }
+
     /// What was touched since the last call.
     pub fn take_changes(&mut self) -> Changes {
         std::mem::take(&mut self.changes)

@@ -105,6 +105,7 @@ pub enum Port {
     HbonePort,
     AdminPort,
     CaPort,
+    WebhookPort,
 }
 
 /// The generations there are, for `/api/v1/status`.
@@ -168,6 +169,7 @@ impl Port {
             Self::HbonePort => "hbone-port",
             Self::AdminPort => "admin-port",
             Self::CaPort => "ca-port",
+            Self::WebhookPort => "webhook-port",
         }
     }
 }

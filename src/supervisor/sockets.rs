@@ -121,9 +121,16 @@ impl Group {
 
 /// By the name of the socket unit, or else by its address.
 fn is_for(activated: &Activated, wanted: &Listener) -> bool {
-    let names =
-        [Port::HttpPort, Port::HttpsPort, Port::MeshPort, Port::HbonePort, Port::AdminPort, Port::CaPort];
-    let names = names.map(Port::as_str);
+    let ports = [
+        Port::HttpPort,
+        Port::HttpsPort,
+        Port::MeshPort,
+        Port::HbonePort,
+        Port::AdminPort,
+        Port::CaPort,
+        Port::WebhookPort,
+    ];
+    let names = ports.map(Port::as_str);
     match names.contains(&activated.name.as_str()) {
         true => activated.name == wanted.port.as_str(),
         false => activated.socket.local_addr().is_ok_and(|address| address == wanted.address),

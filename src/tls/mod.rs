@@ -1,6 +1,7 @@
 //! The only place that names rustls: keys, certificate choice, tickets, server and client configurations.
 
 pub mod accept;
+pub mod admission_server;
 pub mod ca_client;
 pub mod ca_server;
 pub mod client;

@@ -53,6 +53,11 @@ impl Backend {
         self.slow.changed.notify_all();
     }
 
+    /// The address that it is reached at.
+    pub fn address(&self) -> IpAddr {
+        self.address
+    }
+
     /// A Service of this name, without a selector, and its EndpointSlice.
     pub fn manifest(&self, namespace: &str, service: &str) -> String {
         service_manifest(namespace, service) + &self.endpoints(namespace, service, 1)

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, SanType};
 use rustls_pki_types::CertificateDer;
 
 /// An authority for one test.
@@ -39,8 +39,24 @@ impl Authority {
     }
 
     pub fn issue(&self, host: &str) -> Pair {
+        self.issue_for(&[host])
+    }
+
+    /// For several names and addresses.
+    pub fn issue_for(&self, hosts: &[&str]) -> Pair {
+        let hosts: Vec<_> = hosts.iter().map(|host| (*host).to_owned()).collect();
+        self.sign(CertificateParams::new(hosts).unwrap())
+    }
+
+    /// The certificate of a workload of the mesh, whose identity is this URI.
+    pub fn issue_workload(&self, id: &str) -> Pair {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.subject_alt_names = vec![SanType::URI(id.try_into().unwrap())];
+        self.sign(params)
+    }
+
+    fn sign(&self, params: CertificateParams) -> Pair {
         let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new(vec![host.to_owned()]).unwrap();
         let certificate = params.signed_by(&key, &self.0).unwrap();
         Pair {
             certificate: certificate.der().clone(),

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Once, OnceLock};
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
@@ -108,6 +108,12 @@ impl ControlPlane {
         self.try_kubectl(arguments, "").unwrap_or_else(|error| panic!("kubectl {arguments:?}: {error}"))
     }
 
+    /// The same with this input.
+    #[track_caller]
+    pub fn kubectl_with(&self, arguments: &[&str], input: &str) -> String {
+        self.try_kubectl(arguments, input).unwrap_or_else(|error| panic!("kubectl {arguments:?}: {error}"))
+    }
+
     /// `kubectl apply` of a manifest.
     #[track_caller]
     pub fn apply(&self, manifest: &str) {
@@ -117,6 +123,21 @@ impl ControlPlane {
 
     /// Runs kubectl with this input. What it printed, or why it failed.
     pub fn try_kubectl(&self, arguments: &[&str], input: &str) -> Result<String, String> {
+        let output = self.run_kubectl(arguments, input);
+        match output.status.success() {
+            true => Ok(String::from_utf8(output.stdout).unwrap()),
+            false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+        }
+    }
+
+    /// `kubectl apply` of a manifest. The warnings of the API server, or why it was refused.
+    pub fn try_apply(&self, manifest: &str) -> Result<String, String> {
+        let output = self.run_kubectl(&["apply", "-f", "-"], manifest);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        if output.status.success() { Ok(said) } else { Err(said) }
+    }
+
+    fn run_kubectl(&self, arguments: &[&str], input: &str) -> Output {
         let mut child = Command::new(self.path().join("bin/kubectl"))
             .arg("--kubeconfig")
             .arg(self.kubeconfig())
@@ -128,11 +149,7 @@ impl ControlPlane {
             .spawn()
             .unwrap();
         child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-        let output = child.wait_with_output().unwrap();
-        match output.status.success() {
-            true => Ok(String::from_utf8(output.stdout).unwrap()),
-            false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
-        }
+        child.wait_with_output().unwrap()
     }
 
     /// A namespace that no other test has.

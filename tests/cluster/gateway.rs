@@ -52,22 +52,41 @@ impl Gateway {
         Self::start_on(kubeconfig, ports, &[&[&*https], arguments].concat())
     }
 
+    /// Starts it in what it takes for this pod, and waits until it is ready.
+    pub fn start_in_pod(kubeconfig: &Path, namespace: &str, pod: &str, arguments: &[&str]) -> Self {
+        let ports = free_ports();
+        let https = format!("--https-port={}", ports[1]);
+        let variables = [("POD_NAMESPACE", namespace), ("POD_NAME", pod)];
+        let arguments = [&[&*https], arguments].concat();
+        let gateway = Self::launch(kubeconfig, &ours(ports, &arguments), ports, &variables);
+        gateway.wait_until_ready();
+        gateway
+    }
+
     /// Starts it on these ports for HTTP and the admin; the one for HTTPS is for the settings to say.
     pub fn start_on(kubeconfig: &Path, ports: [u16; 3], arguments: &[&str]) -> Self {
-        let [http, _, admin] = ports;
-        let own = [format!("--http-port={http}"), format!("--admin-port={admin}")];
-        let fixed = ["--source=kubernetes", "--workers=1", "--bind-address=127.0.0.1", &own[0], &own[1]];
-        Self::start_as_told(kubeconfig, &[&fixed, arguments].concat(), ports)
+        Self::launch(kubeconfig, &ours(ports, arguments), ports, &[])
     }
 
     /// Starts it with these arguments and no others but the kubeconfig; they name these ports, in the order HTTP,
     /// HTTPS, admin.
-    pub fn start_as_told(kubeconfig: &Path, arguments: &[&str], [http, https, admin]: [u16; 3]) -> Self {
+    pub fn start_as_told(kubeconfig: &Path, arguments: &[&str], ports: [u16; 3]) -> Self {
+        let arguments: Vec<_> = arguments.iter().map(|&argument| argument.to_owned()).collect();
+        Self::launch(kubeconfig, &arguments, ports, &[])
+    }
+
+    fn launch(
+        kubeconfig: &Path,
+        arguments: &[String],
+        [http, https, admin]: [u16; 3],
+        variables: &[(&str, &str)],
+    ) -> Self {
         let log = kubeconfig.with_file_name(format!("gateway-{admin}.log"));
         let child = Command::new(env!("CARGO_BIN_EXE_portcullis"))
             .arg("serve")
             .arg(format!("--kubeconfig={}", kubeconfig.display()))
             .args(arguments)
+            .envs(variables.iter().copied())
             .stdout(File::create(&log).unwrap())
             .stderr(File::options().append(true).open(&log).unwrap())
             .spawn()
@@ -150,6 +169,14 @@ impl Gateway {
         let found = answer["diagnostics"].as_array().unwrap().iter();
         let found = found.filter(|it| it["object"]["namespace"] == namespace && it["object"]["name"] == name);
         found.map(|it| it["reason"].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// Reasons and severities of findings that are about no object.
+    pub fn general_findings(&self) -> Vec<(String, String, String)> {
+        let answer = self.admin_json("/api/v1/diagnostics");
+        let found = answer["diagnostics"].as_array().unwrap().iter().filter(|it| it["object"].is_null());
+        let text = |it: &Value, key: &str| it[key].as_str().unwrap().to_owned();
+        found.map(|it| (text(it, "severity"), text(it, "reason"), text(it, "message"))).collect()
     }
 
     /// Waits until plain HTTP for `host` is answered with this status.
@@ -248,6 +275,21 @@ impl Gateway {
         let _ = self.child.wait();
     }
 
+    /// Stops its workers in their tracks, or lets them go on.
+    pub fn freeze(&self, pids: &[i32], frozen: bool) {
+        let signal = if frozen { Signal::STOP } else { Signal::CONT };
+        for pid in pids {
+            kill_process(Pid::from_raw(*pid).unwrap(), signal).unwrap();
+        }
+    }
+
+    /// The process ids of its worker generations.
+    pub fn workers(&self) -> Vec<i32> {
+        let status = self.admin_json("/api/v1/status");
+        let generations = status["generations"].as_array().unwrap().iter();
+        generations.map(|generation| generation["pid"].as_i64().unwrap().try_into().unwrap()).collect()
+    }
+
     /// Ends it in order.
     pub fn end(&mut self) {
         self.terminate();
@@ -271,6 +313,13 @@ impl Drop for Gateway {
             eprintln!("--- log of the gateway\n{}", fs::read_to_string(&self.log).unwrap_or_default());
         }
     }
+}
+
+/// The arguments of a gateway for these ports, and those beside them.
+fn ours([http, _, admin]: [u16; 3], arguments: &[&str]) -> Vec<String> {
+    let fixed = ["--source=kubernetes", "--workers=1", "--bind-address=127.0.0.1"];
+    let ports = [format!("--http-port={http}"), format!("--admin-port={admin}")];
+    fixed.iter().chain(arguments).map(|&argument| argument.to_owned()).chain(ports).collect()
 }
 
 /// Ports that were free a moment ago.

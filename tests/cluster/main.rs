@@ -10,14 +10,19 @@ mod certificates;
 mod control_plane;
 mod gateway;
 
+mod admission;
 mod ca;
 mod classes;
 mod conformance;
 mod kept;
 mod ocsp;
 mod outage;
+mod policies;
+mod proxy;
 mod replicas;
 mod rights;
+mod rotation;
+mod scope;
 mod secrets;
 mod settings;
 mod shipping;
@@ -26,8 +31,13 @@ mod status;
 use std::time::{Duration, Instant};
 
 /// Asks until the answer is `Ok`, for as long as the slowest machine may take; the last `Err` is the reason.
-fn eventually<T>(what: &str, mut ask: impl FnMut() -> Result<T, String>) -> T {
-    let deadline = Instant::now() + Duration::from_secs(60);
+fn eventually<T>(what: &str, ask: impl FnMut() -> Result<T, String>) -> T {
+    within(Duration::from_secs(60), what, ask)
+}
+
+/// The same, for what takes longer by design.
+fn within<T>(patience: Duration, what: &str, mut ask: impl FnMut() -> Result<T, String>) -> T {
+    let deadline = Instant::now() + patience;
     loop {
         match ask() {
             Ok(answer) => return answer,

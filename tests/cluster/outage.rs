@@ -4,13 +4,15 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use super::backend::Backend;
 use super::certificates::Authority;
 use super::control_plane::ControlPlane;
-use super::eventually;
 use super::gateway::Gateway;
+use super::proxy::Proxy;
 use super::secrets::{create_secret, ingress};
+use super::{eventually, within};
 
 /// What the gateway says about one of its watches: whether changes arrive.
 fn is_up(gateway: &Gateway, kind: &str) -> bool {
@@ -132,6 +134,62 @@ fn a_gateway_that_starts_before_its_api_server_waits_for_it() {
     plane.start_api_server();
     gateway.wait_until_ready();
     gateway.expect_https(&authority, "early.example.com", &pair.certificate);
+}
+
+#[test]
+fn connections_that_hang_are_given_up() {
+    let Some(plane) = ControlPlane::shared() else { return };
+    plane.namespace("hung");
+    let authority = Authority::new();
+    let (before, after) =
+        (authority.issue("before-hang.example.com"), authority.issue("after-hang.example.com"));
+    plane.apply(&Backend::start("hung").manifest("hung", "web"));
+    create_secret(plane, "hung", "before", &before);
+    plane.apply(&ingress("hung", "before", "before-hang.example.com", "before"));
+    let proxy = Proxy::start(&plane.kubeconfig());
+    let gateway = Gateway::start(&proxy.kubeconfig(&plane.kubeconfig()), &["--watch-namespace=hung"]);
+    gateway.expect_https(&authority, "before-hang.example.com", &before.certificate);
+
+    proxy.hang();
+    create_secret(plane, "hung", "after", &after);
+    plane.apply(&ingress("hung", "after", "after-hang.example.com", "after"));
+    gateway.expect_https(&authority, "before-hang.example.com", &before.certificate);
+    // A watch runs for a minute and a half at most, and a little more before it counts as hung.
+    within(Duration::from_secs(240), "after-hang.example.com over HTTPS", || {
+        match gateway.https(&authority, "after-hang.example.com")? {
+            answer if answer.certificate.as_ref() == Some(&after.certificate) => Ok(()),
+            answer => Err(format!("{answer:?}")),
+        }
+    });
+}
+
+#[test]
+fn a_gateway_that_was_too_slow_for_its_watch_catches_up() {
+    let Some(plane) = ControlPlane::shared() else { return };
+    plane.namespace("slow");
+    plane.apply(&Backend::start("slow").manifest("slow", "web"));
+    let route = |path: &str| {
+        format!(
+            "apiVersion: networking.k8s.io/v1\nkind: Ingress\n\
+             metadata: {{ namespace: slow, name: web, annotations: {{ example.com/bulk: \"{}\" }} }}\n\
+             spec:\n  ingressClassName: portcullis\n  rules:\n  - host: {path}.slow.example.com\n    http: \
+             {{ paths: [{{ path: /, pathType: Prefix, backend: {{ service: {{ name: web, port: {{ name: http }} }} }} }}] }}\n",
+            "x".repeat(200_000),
+        )
+    };
+    plane.kubectl_with(&["create", "-f", "-"], &route("first"));
+    let gateway = Gateway::start(&plane.kubeconfig(), &["--watch-namespace=slow"]);
+    gateway.expect_http("first.slow.example.com", 200);
+
+    let workers = gateway.workers();
+    gateway.freeze(&workers, true);
+    // Far more than what fits into any buffer on the way.
+    let burst: Vec<_> = (0..100).map(|turn| route(&format!("turn{turn}"))).collect();
+    plane.kubectl_with(&["replace", "-f", "-"], &burst.join("---\n"));
+    gateway.freeze(&workers, false);
+    gateway.expect_http("turn99.slow.example.com", 200);
+    gateway.expect_http("first.slow.example.com", 404);
+    gateway.expect_http("turn98.slow.example.com", 404);
 }
 
 fn copy(from: &Path, to: &Path) {

@@ -7,10 +7,11 @@ use super::backend::Backend;
 use super::certificates::Authority;
 use super::control_plane::ControlPlane;
 use super::eventually;
-use super::gateway::Gateway;
+use super::gateway::{Gateway, free_ports};
+use super::policies::apply_crds;
 use super::secrets::{create_secret, ingress};
 
-const RBAC: &str = include_str!("../../config/kubernetes/rbac.yaml");
+pub const RBAC: &str = include_str!("../../config/kubernetes/rbac.yaml");
 
 /// A kubeconfig for the Service Account `portcullis` of `namespace`.
 pub fn kubeconfig(plane: &ControlPlane, namespace: &str) -> PathBuf {
@@ -40,8 +41,15 @@ fn the_rights_that_are_shipped_are_enough() {
     create_secret(&plane, "rights", "tls", &pair);
     plane.apply(&ingress("rights", "web", "rights.example.com", "tls"));
     plane.apply(&ingress("rights", "missing", "missing.example.com", "nowhere"));
+    apply_crds(&plane);
+    plane.apply(
+        "apiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\n\
+         metadata: { namespace: rights, name: anyone }\nspec: { rules: [{}] }\n",
+    );
     let config = kubeconfig(&plane, "portcullis");
-    let gateway = Gateway::start(&config, &["--publish-status-address=203.0.113.7"]);
+    let [mesh] = free_ports();
+    let flags = ["--publish-status-address=203.0.113.7", &format!("--mesh-port={mesh}")];
+    let gateway = Gateway::start(&config, &flags);
     gateway.expect_https(&authority, "rights.example.com", &pair.certificate);
     let diagnostics = gateway.admin_json("/api/v1/diagnostics").to_string();
     assert!(!diagnostics.contains("NotWatched"), "{diagnostics}");
@@ -50,6 +58,13 @@ fn the_rights_that_are_shipped_are_enough() {
         let address = "jsonpath={.status.loadBalancer.ingress[*].ip}";
         match plane.kubectl(&["-n", "rights", "get", "ingress", "web", "-o", address]).trim() {
             "203.0.113.7" => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    });
+    eventually("no condition of the policy", || {
+        let reason = "jsonpath={.status.conditions[*].reason}";
+        match plane.kubectl(&["-n", "rights", "get", "authorizationpolicy", "anyone", "-o", reason]).trim() {
+            "Accepted" => Ok(()),
             other => Err(format!("{other:?}")),
         }
     });

@@ -87,6 +87,74 @@ fn the_addresses_of_a_service_are_published() {
     expect_addresses(&plane, "publish", "web", "203.0.113.30");
 }
 
+/// A node with an internal and an external address, and a pod of the gateway that runs on it.
+fn pod_on_node(plane: &ControlPlane, pod: &str, node: &str, last: u8) {
+    plane.apply(&format!("apiVersion: v1\nkind: Node\nmetadata: {{ name: {node} }}\n"));
+    let status = format!(
+        r#"{{"status":{{"addresses":[{{"type":"InternalIP","address":"10.0.0.{last}"}},{{"type":"ExternalIP","address":"203.0.113.{last}"}}]}}}}"#
+    );
+    plane.kubectl(&["patch", "node", node, "--subresource=status", "--type=merge", "-p", &status]);
+    plane.apply(&format!(
+        "apiVersion: v1\nkind: Pod\n\
+         metadata: {{ namespace: nodes, name: {pod}, labels: {{ app: gateway, pod-template-hash: h{last} }} }}\n\
+         spec: {{ nodeName: {node}, terminationGracePeriodSeconds: 0, containers: [{{ name: a, image: a }}] }}\n"
+    ));
+    let running = r#"{"status":{"phase":"Running"}}"#;
+    plane.kubectl(&[
+        "-n",
+        "nodes",
+        "patch",
+        "pod",
+        pod,
+        "--subresource=status",
+        "--type=merge",
+        "-p",
+        running,
+    ]);
+}
+
+#[test]
+fn without_other_addresses_those_of_our_nodes_are_published() {
+    let Some(plane) = ControlPlane::start() else { return };
+    plane.namespace("nodes");
+    pod_on_node(&plane, "gateway-1", "node-1", 1);
+    pod_on_node(&plane, "gateway-2", "node-2", 2);
+    plane.apply(&ingress("nodes", "web", "nodes.example.com", "tls"));
+    let mut gateway = Gateway::start_in_pod(&plane.kubeconfig(), "nodes", "gateway-1", &[]);
+    expect_addresses(&plane, "nodes", "web", "203.0.113.1 203.0.113.2");
+    plane.kubectl(&["-n", "nodes", "delete", "pod", "gateway-2", "--force", "--grace-period=0"]);
+    expect_addresses(&plane, "nodes", "web", "203.0.113.1");
+    gateway.end();
+    let flags = ["--report-node-internal-ip-address"];
+    let _gateway = Gateway::start_in_pod(&plane.kubeconfig(), "nodes", "gateway-1", &flags);
+    expect_addresses(&plane, "nodes", "web", "10.0.0.1");
+}
+
+#[test]
+fn the_status_outlives_a_gateway_unless_the_last_one_is_to_clear_it() {
+    let Some(plane) = ControlPlane::start() else { return };
+    plane.namespace("nodes");
+    pod_on_node(&plane, "gateway-1", "node-1", 1);
+    pod_on_node(&plane, "gateway-2", "node-2", 2);
+    plane.apply(&ingress("nodes", "web", "last.example.com", "tls"));
+    let start = |flags: &[&str]| {
+        let all = [&["--publish-status-address=203.0.113.7"], flags].concat();
+        let gateway = Gateway::start_in_pod(&plane.kubeconfig(), "nodes", "gateway-1", &all);
+        eventually("nobody leads", || if is_leader(&gateway) { Ok(()) } else { Err("not yet".into()) });
+        expect_addresses(&plane, "nodes", "web", "203.0.113.7");
+        gateway
+    };
+    start(&[]).end();
+    assert_eq!(addresses(&plane, "nodes", "web"), "203.0.113.7");
+    start(&["--update-status-on-shutdown"]).end();
+    assert_eq!(addresses(&plane, "nodes", "web"), "203.0.113.7", "another replica is left");
+    plane.kubectl(&["-n", "nodes", "delete", "pod", "gateway-2", "--force", "--grace-period=0"]);
+    start(&[]).end();
+    assert_eq!(addresses(&plane, "nodes", "web"), "203.0.113.7", "not asked for");
+    start(&["--update-status-on-shutdown"]).end();
+    assert_eq!(addresses(&plane, "nodes", "web"), "");
+}
+
 #[test]
 fn a_finding_becomes_one_event() {
     let Some(plane) = ControlPlane::start() else { return };

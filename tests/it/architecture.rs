@@ -11,12 +11,16 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     ("src/snapshot", CONTROL_PLANE),
     ("src/telemetry", CONTROL_PLANE),
     ("src/tls", CONTROL_PLANE),
-    ("src/compile", &["app", "admin", "cli", "proxy", "sources", "status", "supervisor"]),
-    ("src/store", &["app", "admin", "cli", "compile", "proxy", "sources", "status", "supervisor"]),
-    ("src/sources", &["app", "admin", "cli", "compile", "proxy", "status", "supervisor"]),
+    ("src/compile", &["app", "admin", "admission", "cli", "proxy", "sources", "status", "supervisor"]),
+    (
+        "src/store",
+        &["app", "admin", "admission", "cli", "compile", "proxy", "sources", "status", "supervisor"],
+    ),
+    ("src/sources", &["app", "admin", "admission", "cli", "compile", "proxy", "status", "supervisor"]),
 ];
 const CONTROL_PLANE: &[&str] = &[
     "admin",
+    "admission",
     "annotations",
     "app",
     "ca",

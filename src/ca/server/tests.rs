@@ -42,7 +42,8 @@ impl Running {
         let options = RootOptions::default();
         let root = crate::ca::roots::load_or_create(&store, &options, now()).await.unwrap();
         let authority = Arc::new(ArcSwap::new(root.authority));
-        let endpoint = Endpoint::new(&["localhost".to_owned()], authority.load_full(), now()).unwrap();
+        let endpoint =
+            Endpoint::new(csr_config, &["localhost".to_owned()], authority.load_full(), now()).unwrap();
         let authenticators = Authenticators {
             trust_domain: "cluster.local".to_owned(),
             jwt: Vec::new(),

@@ -48,6 +48,15 @@ fn flags_become_settings() {
 }
 
 #[test]
+fn a_switch_by_itself_means_true() {
+    let flags = |args| parse(args).unwrap().flags;
+    let is = |value: &str| vec![("watch-ingress-without-class", Raw::Text(value.into()))];
+    assert_eq!(flags(&["--watch-ingress-without-class"]), is("true"));
+    assert_eq!(flags(&["--watch-ingress-without-class=false"]), is("false"));
+    assert!(parse(&["--watch-ingress-without-class", "false"]).is_err(), "not the value of the flag");
+}
+
+#[test]
 fn a_bad_value_is_wrong_usage_and_names_the_flag() {
     let error = parse(&["--http-port", "http"]).unwrap_err();
     assert_eq!(error.exit_code(), 2);

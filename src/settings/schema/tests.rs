@@ -73,12 +73,15 @@ fn restart_is_required_for_what_is_made_at_start_only() {
         "kubeconfig",
         "manifests",
         "mesh-port",
+        "mesh-root-namespace",
         "pem-namespace",
         "source",
         "ssl-session-ticket-secret",
         "state-dir",
         "use-proxy-protocol",
+        "validating-webhook",
         "watch-namespace",
+        "watch-namespace-selector",
         "workers",
     ];
     assert_eq!(keys, BTreeSet::from(expected));

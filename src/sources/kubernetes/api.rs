@@ -4,7 +4,7 @@
 //! again, the CA, exec plugins); requests and answers are plain HTTP and JSON text.
 
 use std::fmt::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +17,8 @@ use kube::{Client, Config};
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
-use super::wire::Status;
+use super::Resource;
+use super::wire::{Groups, Kinds, Status};
 
 /// Time to connect, TLS handshake included.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -50,6 +51,11 @@ pub enum ApiError {
     Rewound,
     #[error("the API server sent something unreadable")]
     Unreadable,
+    /// Not for lack of a right: the server itself says that it has no such kind.
+    #[error("the API server does not have this kind")]
+    Absent,
+    #[error("other namespaces are selected than before")]
+    Reselected,
 }
 
 /// A connection to one API server. Copies share it.
@@ -67,18 +73,30 @@ pub struct Api {
 /// There are no credentials, or they cannot be read.
 pub async fn connect(kubeconfig: Option<&Path>) -> Result<Api, ApiError> {
     let credentials = |error: &dyn std::error::Error| ApiError::Credentials(chain(error));
-    let options = KubeConfigOptions::default();
-    let config = match kubeconfig {
-        Some(path) => {
-            let file = Kubeconfig::read_from(path).map_err(|error| credentials(&error))?;
-            Config::from_custom_kubeconfig(file, &options).await.map_err(|error| credentials(&error))?
-        }
+    let file = match kubeconfig {
+        Some(path) => Kubeconfig::read_from(path),
         None if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() => {
-            Config::incluster().map_err(|error| credentials(&error))?
+            return Api::new(Config::incluster().map_err(|error| credentials(&error))?);
         }
-        None => Config::from_kubeconfig(&options).await.map_err(|error| credentials(&error))?,
+        None => Kubeconfig::read(),
     };
+    let file = file.map_err(|error| credentials(&error))?;
+    let authority = authority_file(&file);
+    let options = KubeConfigOptions::default();
+    let config = Config::from_custom_kubeconfig(file, &options).await;
+    let mut config = config.map_err(|error| credentials(&error))?;
+    config.root_cert_file = authority;
     Api::new(config)
+}
+
+/// The file of the CA that the current context trusts. The client reads it again every minute, as it does in a pod.
+fn authority_file(file: &Kubeconfig) -> Option<PathBuf> {
+    let current = file.current_context.as_ref()?;
+    let context = file.contexts.iter().find(|context| context.name == *current)?.context.as_ref()?;
+    let cluster = file.clusters.iter().find(|cluster| cluster.name == context.cluster)?.cluster.as_ref()?;
+    // What is written in the kubeconfig itself wins over a file.
+    let path = cluster.certificate_authority.as_ref();
+    path.filter(|_| cluster.certificate_authority_data.is_none()).map(PathBuf::from)
 }
 
 impl Api {
@@ -105,6 +123,27 @@ impl Api {
     /// The whole answer to a GET of `path`.
     pub async fn get(&self, path: &str) -> Result<Zeroizing<Vec<u8>>, ApiError> {
         read(self.send(Method::GET, path, None).await?.into_body()).await
+    }
+
+    /// The first version in which the server has a kind; `None` where it has it in none. That must be what the
+    /// server says about itself: a bare 404 may come from something in front of it.
+    pub(super) async fn version_of(&self, resource: &Resource) -> Result<Option<&'static str>, ApiError> {
+        let read = |_| ApiError::Unreadable;
+        let groups: Groups = serde_json::from_slice(&self.get("/apis").await?).map_err(read)?;
+        for version in resource.api_versions.iter().copied() {
+            // The first group of all has no name and is always there.
+            if !version.contains('/') {
+                return Ok(Some(version));
+            }
+            if groups.has(version) {
+                let text = self.get(&format!("/apis/{version}")).await?;
+                let kinds: Kinds = serde_json::from_slice(&text).map_err(read)?;
+                if kinds.has(resource.plural) {
+                    return Ok(Some(version));
+                }
+            }
+        }
+        Ok(None)
     }
 
     /// The answer to a watch, line by line.

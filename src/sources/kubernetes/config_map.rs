@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::kept::Kept;
-use super::watch::{Target, named_shelf};
+use super::target::{Target, named_shelf};
 use super::wire::Page;
 use super::{Api, ApiError, Resource};
 use crate::store::objects::{ConfigMap, Decoded, Findings, Kind, Node, Object, ObjectName};
@@ -30,7 +30,7 @@ pub fn kept_config_map(api: &Api, folder: PathBuf, name: &ObjectName) -> Option<
 
 fn decode(resource: &Resource, node: &Node<'_>) -> Option<ConfigMap> {
     // The watch reports what is wrong with it.
-    match Object::decode(resource.api_version, resource.kind.as_str(), node, &mut Findings::new()) {
+    match Object::decode(resource.api_version(), resource.kind.as_str(), node, &mut Findings::new()) {
         Decoded::Object(Object::ConfigMap(config_map)) => Some(config_map),
         _ => None,
     }

@@ -3,13 +3,14 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use tokio::sync::Notify;
 use tokio::sync::mpsc::Sender;
+use tokio::sync::{Notify, watch};
 
 use super::kept::Text;
-use super::references::References;
-use crate::sources::{Batch, IngressStatus, ObjectFindings, WatchState};
+use super::references::{Reference, References};
+use crate::sources::{Batch, IngressStatus, ObjectFindings, PolicyStatus, WatchState};
 use crate::store::Event;
 use crate::store::objects::ObjectName;
 
@@ -24,8 +25,10 @@ pub(super) struct Hub {
     /// Some kind is served as it was kept on disk.
     restored: Cell<bool>,
     references: RefCell<References>,
-    /// The references may name other missing Secrets than before.
+    /// The references may name other missing objects than before.
     referenced: Notify,
+    /// The namespaces that the setting `watch-namespace-selector` selects; `None` until they have been listed.
+    namespaces: watch::Sender<Option<BTreeSet<Arc<str>>>>,
 }
 
 /// What a watch found at once.
@@ -33,7 +36,8 @@ pub(super) struct Hub {
 pub(super) struct Found {
     pub events: Vec<Event>,
     pub findings: Vec<ObjectFindings>,
-    pub statuses: Vec<IngressStatus>,
+    pub ingress_statuses: Vec<IngressStatus>,
+    pub policy_statuses: Vec<PolicyStatus>,
     /// What is kept of them on disk; nothing of those that have gone.
     pub kept: Vec<(ObjectName, Option<Text>)>,
 }
@@ -45,14 +49,15 @@ impl Found {
 }
 
 impl Hub {
-    pub fn new(batches: Sender<Batch>, secrets: impl IntoIterator<Item = ObjectName>) -> Self {
+    pub fn new(batches: Sender<Batch>) -> Self {
         Self {
             batches,
             unlisted: RefCell::default(),
             next_id: Cell::default(),
             restored: Cell::default(),
-            references: RefCell::new(References::new(secrets)),
+            references: RefCell::default(),
             referenced: Notify::new(),
+            namespaces: watch::channel(None).0,
         }
     }
 
@@ -63,7 +68,7 @@ impl Hub {
         id
     }
 
-    /// The watch has listed, or never will and does not have to.
+    /// The watch has listed, or never will and does not have to, or has ended.
     pub fn listed(&self, id: WatchId) {
         self.unlisted.borrow_mut().remove(&id);
         self.referenced.notify_one();
@@ -85,6 +90,30 @@ impl Hub {
         self.unlisted.borrow().iter().all(|unlisted| *unlisted == id)
     }
 
+    /// Whether all have listed.
+    pub fn is_synced(&self) -> bool {
+        self.unlisted.borrow().is_empty()
+    }
+
+    /// These are the namespaces that are selected.
+    pub fn select(&self, names: BTreeSet<Arc<str>>) {
+        self.namespaces.send_if_modified(|known| {
+            let changed = known.as_ref() != Some(&names);
+            *known = Some(names);
+            changed
+        });
+    }
+
+    /// The namespaces that are selected, now and from now on.
+    pub fn selection(&self) -> watch::Receiver<Option<BTreeSet<Arc<str>>>> {
+        self.namespaces.subscribe()
+    }
+
+    /// Settings name these objects from now on.
+    pub fn set_named_by_settings(&self, named: BTreeSet<Reference>) {
+        self.references.borrow_mut().set_named_by_settings(named);
+    }
+
     /// Passes on what the watch of a whole kind found.
     pub async fn send(&self, found: Found, state: Option<WatchState>) {
         if self.references.borrow_mut().observe(&found.events) {
@@ -98,11 +127,28 @@ impl Hub {
         let batch = Batch {
             events: found.events,
             object_findings: found.findings,
-            ingress_statuses: found.statuses,
+            ingress_statuses: found.ingress_statuses,
+            policy_statuses: found.policy_statuses,
             states: state.into_iter().collect(),
-            synced: self.unlisted.borrow().is_empty(),
+            synced: self.is_synced(),
             ..Batch::default()
         };
+        self.send_batch(batch).await;
+    }
+
+    /// Says that a watch has ended for good, and what became of its objects by that.
+    pub async fn send_end(&self, found: Found, watch: Arc<str>) {
+        let batch = Batch {
+            events: found.events,
+            object_findings: found.findings,
+            ended: vec![watch],
+            synced: self.is_synced(),
+            ..Batch::default()
+        };
+        self.send_batch(batch).await;
+    }
+
+    async fn send_batch(&self, batch: Batch) {
         // Nobody listens any more when the process is ending; `closed` says so.
         let _ = self.batches.send(batch).await;
     }
@@ -112,14 +158,15 @@ impl Hub {
         self.referenced.notified().await;
     }
 
-    /// Secrets that are named somewhere and are not among those of the type that is watched.
-    pub fn missing(&self) -> BTreeSet<ObjectName> {
-        self.references.borrow().missing().clone()
+    /// Objects that are named somewhere and are not among those that are watched as a whole; those that settings
+    /// name first.
+    pub fn missing(&self) -> Vec<Reference> {
+        self.references.borrow().missing()
     }
 
-    /// Whether the watch of all TLS Secrets has this one.
-    pub fn is_watched(&self, secret: &ObjectName) -> bool {
-        self.references.borrow().is_watched(secret)
+    /// Whether it is a Secret that the watch of all TLS Secrets has.
+    pub fn is_watched(&self, reference: &Reference) -> bool {
+        self.references.borrow().is_watched(reference)
     }
 
     /// Resolves when nobody wants batches any more.

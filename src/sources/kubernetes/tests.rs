@@ -1,19 +1,22 @@
 //! The watch loop against a scripted server on a local port. What a real one does is in `tests/cluster`.
 
 mod kept;
+mod scope;
 mod server;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{self, Receiver};
+use tokio::sync::watch;
 use tokio::task::{AbortHandle, LocalSet};
 use tokio::time::timeout;
 
 use super::*;
 use crate::sources::{Address, Batch};
-use crate::store::objects::Object;
+use crate::store::objects::{Object, ObjectName};
 use crate::store::{Event, Store};
 use server::{Reply, Server};
 
@@ -23,6 +26,9 @@ struct Seen {
     store: Store,
     synced: bool,
     states: Vec<(String, bool, Option<String>)>,
+    /// Kinds that the server does not have.
+    absent: BTreeSet<String>,
+    settings: watch::Sender<Arc<Settings>>,
 }
 
 impl Seen {
@@ -36,6 +42,12 @@ impl Seen {
                 events.into_iter().for_each(|event| self.store.apply(event));
                 self.synced = batch.synced;
                 let states = batch.states.iter();
+                for state in &batch.states {
+                    match state.absent {
+                        true => self.absent.insert(state.name.to_string()),
+                        false => self.absent.remove(&*state.name),
+                    };
+                }
                 self.states.extend(states.map(|it| (it.name.to_string(), it.synced, it.last_error.clone())));
                 if done(self, &batch) {
                     return batch;
@@ -70,29 +82,43 @@ fn run<F: Future<Output = ()>>(
     script: impl Fn(&str, usize) -> Option<Reply> + 'static,
     test: impl FnOnce(Seen, Server) -> F,
 ) {
+    run_with(|settings| settings, script, test);
+}
+
+/// The same, with other settings.
+fn run_with<F: Future<Output = ()>>(
+    change: impl FnOnce(Settings) -> Settings,
+    script: impl Fn(&str, usize) -> Option<Reply> + 'static,
+    test: impl FnOnce(Seen, Server) -> F,
+) {
     crate::tls::install_provider();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     LocalSet::new().block_on(&runtime, async {
         let server = Server::start(script).await;
-        let (seen, _) = follow(&server, None);
+        let (seen, _) = follow_with(change, &server, None);
         test(seen, server).await;
     });
 }
 
 /// Starts a source for the namespace `shop` of this server.
 fn follow(server: &Server, keep: Option<Keep>) -> (Seen, AbortHandle) {
+    follow_with(|settings| settings, server, keep)
+}
+
+/// The same, with other settings.
+fn follow_with(
+    change: impl FnOnce(Settings) -> Settings,
+    server: &Server,
+    keep: Option<Keep>,
+) -> (Seen, AbortHandle) {
     let config = kube::Config::new(server.url().parse().unwrap());
-    let source = Kubernetes {
-        api: Api::new(config).unwrap(),
-        namespace: Some("shop".into()),
-        config_map: None,
-        default_certificate: None,
-        ticket_keys: None,
-        keep,
-    };
+    let settings = Settings { watch_namespace: Some("shop".into()), ..Settings::default() };
+    let settings = watch::channel(Arc::new(change(settings))).0;
+    let source = Kubernetes { api: Api::new(config).unwrap(), keep, settings: settings.subscribe() };
     let (sender, batches) = mpsc::channel(64);
     let task = tokio::task::spawn_local(source.run(sender)).abort_handle();
-    (Seen { batches, store: Store::new(), synced: false, states: Vec::new() }, task)
+    let (store, states, absent) = (Store::new(), Vec::new(), BTreeSet::new());
+    (Seen { batches, store, synced: false, states, absent, settings }, task)
 }
 
 fn service(name: &str, version: u64) -> Value {
@@ -237,6 +263,39 @@ fn an_expired_version_leads_to_a_list_of_which_only_the_difference_is_passed_on(
 }
 
 #[test]
+fn a_page_that_has_expired_begins_the_list_anew() {
+    let script = |path: &str, count| {
+        is_list_of(path, "services").then(|| match (count, path.contains("continue=")) {
+            (0, false) => page(11, &[service("a", 3), service("b", 4)], "more"),
+            (_, true) => Reply::json(410, json!({ "kind": "Status", "code": 410, "message": "expired" })),
+            (_, false) => list(20, &[service("a", 3), service("c", 12)]),
+        })
+    };
+    run(script, |mut seen, _| async move {
+        seen.until(|seen, _| seen.synced).await;
+        assert!(seen.has_service("a") && seen.has_service("c"));
+        assert!(!seen.has_service("b"), "half a list counts for nothing");
+    });
+}
+
+#[test]
+fn a_server_that_is_too_busy_is_asked_again_when_it_says() {
+    let script = |path: &str, count| {
+        (is_list_of(path, "services") && count < 2).then(|| {
+            let body = json!({ "kind": "Status", "code": 429, "message": "too many requests" });
+            Reply::json(429, body).with_header("retry-after: 1")
+        })
+    };
+    run(script, |mut seen, _| async move {
+        seen.until(|seen, _| seen.synced).await;
+        let busy = |state: &&(String, bool, Option<String>)| {
+            state.0 == "services" && state.2.as_deref() == Some("too many requests (HTTP 429)")
+        };
+        assert!(seen.states.iter().any(|state| busy(&state)), "{:?}", seen.states);
+    });
+}
+
+#[test]
 fn data_older_than_before_is_listed_and_believed() {
     // A restored etcd: the watch from version 90 would stay silent, and version 4 means something else now.
     let script = |path: &str, count| {
@@ -367,9 +426,11 @@ fn every_kind_says_how_the_api_server_names_it() {
         let mut findings = crate::store::objects::Findings::new();
         let object = json!({ "metadata": { "name": "a" }, "spec": {} }).to_string();
         let node: crate::store::objects::Node = serde_json::from_str(&object).unwrap();
-        let decoded = Object::decode(resource.api_version, resource.kind.as_str(), &node, &mut findings);
-        let unknown = matches!(decoded, crate::store::objects::Decoded::Unknown(_));
-        assert!(!unknown, "{resource:?} is not what the decoder of its kind reads");
+        for version in resource.api_versions {
+            let decoded = Object::decode(version, resource.kind.as_str(), &node, &mut findings);
+            let read = !matches!(decoded, crate::store::objects::Decoded::Unknown(_));
+            assert!(read, "{resource:?} is not what the decoder of its kind reads");
+        }
     }
 }
 

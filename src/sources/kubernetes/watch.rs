@@ -13,22 +13,23 @@
 
 mod restore;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::FutureExt;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use tokio::sync::watch::Receiver;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
+use super::Need;
 use super::api::{Api, ApiError, Lines};
 use super::backoff::Backoff;
 use super::hub::{Found, Hub, WatchId};
 use super::keeper::{Keeper, TargetKeeper};
 use super::kept::text_of;
-use super::wire::{Line, Page, Status, ingress_status, version_of};
-use super::{Follow, Resource};
+use super::target::Target;
+use super::wire::{Line, Page, Status, ingress_status, policy_status, version_of};
 use crate::diagnostics::ObjectRef;
 use crate::sources::{ObjectFindings, WatchState};
 use crate::store::Event;
@@ -44,89 +45,16 @@ const GRACE: Duration = Duration::from_secs(5);
 /// Events that are passed on together, where as many have arrived.
 const BURST: usize = 500;
 
-/// A set of objects that can be listed and watched.
-pub(super) struct Target {
-    resource: &'static Resource,
-    namespace: Option<String>,
-    selector: Option<String>,
-    /// The only object that is followed.
-    object: Option<ObjectName>,
-    /// What it is called in diagnostics.
-    name: Arc<str>,
-    optional: bool,
-}
-
-impl Target {
-    /// All objects of a kind that are followed, in `namespace` or everywhere; `None` for kinds that are only
-    /// followed by name.
-    pub fn all(resource: &'static Resource, namespace: Option<&str>) -> Option<Self> {
-        let selector = match resource.follow {
-            Follow::All => None,
-            Follow::Selected(selector) => Some(selector.to_owned()),
-            Follow::Named => return None,
-        };
-        let namespace = namespace.filter(|_| !resource.kind.is_cluster_scoped()).map(str::to_owned);
-        let (name, optional) = (resource.plural.into(), resource.optional);
-        Some(Self { resource, namespace, selector, object: None, name, optional })
-    }
-
-    /// The one object of this name, whether it exists or not.
-    pub fn one(resource: &'static Resource, name: &ObjectName) -> Self {
-        Self {
-            resource,
-            namespace: Some(name.namespace.to_string()),
-            selector: Some(format!("metadata.name={}", name.name)),
-            object: Some(name.clone()),
-            name: format!("{}/{name}", resource.plural).into(),
-            optional: true,
-        }
-    }
-
-    /// What it is called in the state directory. Neither `@` nor `.` is in the name of a kind or namespace.
-    fn shelf(&self) -> String {
-        match (&self.object, &self.namespace) {
-            (Some(_), _) => named_shelf(self.resource),
-            (None, Some(namespace)) => format!("{}@{namespace}", self.resource.plural),
-            (None, None) => self.resource.plural.into(),
-        }
-    }
-
-    /// The request for it.
-    pub fn path(&self, query: &[(&str, &str)]) -> String {
-        let root = if self.resource.api_version.contains('/') { "apis" } else { "api" };
-        let mut path = format!("/{root}/{}", self.resource.api_version);
-        if let Some(namespace) = &self.namespace {
-            path.push_str("/namespaces/");
-            path.extend(utf8_percent_encode(namespace, NON_ALPHANUMERIC));
-        }
-        path.push('/');
-        path.push_str(self.resource.plural);
-        let selector = self.selector.as_deref().map(|selector| ("fieldSelector", selector));
-        let mut separator = '?';
-        for (key, value) in query.iter().copied().chain(selector).filter(|(_, value)| !value.is_empty()) {
-            path.push(separator);
-            path.push_str(key);
-            path.push('=');
-            path.extend(utf8_percent_encode(value, NON_ALPHANUMERIC));
-            separator = '&';
-        }
-        path
-    }
-}
-
-/// What the objects of a kind that are followed by name are called together in the state directory.
-pub(super) fn named_shelf(resource: &Resource) -> String {
-    format!("{}.named", resource.plural)
-}
-
 /// Follows one target.
 pub(super) struct Watch {
     api: Api,
     target: Target,
     hub: Rc<Hub>,
     id: WatchId,
-    /// Of a single object, whose state is of no interest by itself.
+    /// Of a single object, which others refer to: it refers to nothing itself.
     single: bool,
+    /// The namespaces that are selected, where that matters.
+    selection: Receiver<Option<BTreeSet<Arc<str>>>>,
     /// What was passed on, with the version of each object.
     known: HashMap<ObjectName, Box<str>>,
     /// Objects that there is something to say about.
@@ -142,20 +70,26 @@ impl Watch {
     pub fn new(api: Api, target: Target, hub: Rc<Hub>, keeper: Option<&Keeper>) -> Self {
         let id = hub.register();
         let (name, since) = (target.name.clone(), now());
-        let state = WatchState { name, synced: false, last_error: None, since, stale_since: None };
-        let (known, faulty) = (HashMap::new(), HashSet::new());
+        let state =
+            WatchState { name, synced: false, absent: false, last_error: None, since, stale_since: None };
+        let (known, faulty, selection) = (HashMap::new(), HashSet::new(), hub.selection());
         let keeper = keeper.map(|keeper| keeper.of(target.shelf()));
-        Self { api, target, hub, id, single: false, known, faulty, latest: None, state, keeper }
+        Self { api, target, hub, id, single: false, selection, known, faulty, latest: None, state, keeper }
     }
 
     /// Follows a single object.
     pub fn of_one(api: Api, target: Target, hub: Rc<Hub>, keeper: Option<&Keeper>) -> Self {
-        Self { single: true, ..Self::new(api, target, hub, keeper) }
+        let mut watch = Self::new(api, target, hub, keeper);
+        watch.single = true;
+        watch
     }
 
     /// Runs for as long as it is not dropped.
     pub async fn run(mut self) {
         let mut backoff = Backoff::default();
+        if self.target.in_selected && self.selection.wait_for(Option::is_some).await.is_err() {
+            return;
+        }
         let mut patience = self.patience();
         loop {
             let listed = match patience.take() {
@@ -179,6 +113,23 @@ impl Watch {
     /// Reads everything and passes on what differs from what is known. The version to watch from. Where it fails, or
     /// is given up half-way, it is as if it had not been tried.
     async fn list(&mut self) -> Result<String, ApiError> {
+        let not_found = match self.list_all().await {
+            Err(error @ ApiError::Refused { code: 404, .. }) => error,
+            other => return other,
+        };
+        match self.api.version_of(self.target.resource).await? {
+            None => Err(ApiError::Absent),
+            Some(version) if version == self.target.api_version => Err(not_found),
+            Some(version) => {
+                self.target.api_version = version;
+                self.list_all().await
+            }
+        }
+    }
+
+    async fn list_all(&mut self) -> Result<String, ApiError> {
+        // What changes from here on leads to another list.
+        self.selection.mark_unchanged();
         let mut listing = Listing::default();
         loop {
             let limit = PAGE.to_string();
@@ -206,6 +157,9 @@ impl Watch {
     }
 
     fn take_listed(&mut self, listing: &mut Listing, object: &Node<'_>) {
+        if !self.is_wanted(object) {
+            return;
+        }
         let version = version_of(object);
         if let Some(name) = self.name_of(object)
             && self.known.get(&name).is_some_and(|known| **known == *version && !version.is_empty())
@@ -232,6 +186,7 @@ impl Watch {
         }
         self.state.stale_since = None;
         tracing::info!(what = %self.target.name, objects = self.known.len(), "listed");
+        self.select();
         self.hub.listed(self.id);
         self.send(listing.found, true).await;
         self.confirm(first, version).await;
@@ -255,7 +210,7 @@ impl Watch {
             ]);
             let mut lines = self.api.watch(&path).await?;
             self.recovered().await;
-            while timeout_at(opened + runs + GRACE, lines.fill()).await.map_err(|_| ApiError::Timeout)?? {
+            while self.fill(&mut lines, opened + runs + GRACE).await? {
                 self.take_burst(&mut lines, &mut version).await?;
                 backoff.reset();
             }
@@ -266,6 +221,14 @@ impl Watch {
             }
             self.look_at_version().await?;
             self.confirm(false, &version).await;
+        }
+    }
+
+    /// Waits for more; `false` at the end.
+    async fn fill(&mut self, lines: &mut Lines, deadline: Instant) -> Result<bool, ApiError> {
+        tokio::select! {
+            filled = timeout_at(deadline, lines.fill()) => filled.map_err(|_| ApiError::Timeout)?,
+            Ok(()) = self.selection.changed(), if self.target.in_selected => Err(ApiError::Reselected),
         }
     }
 
@@ -291,6 +254,7 @@ impl Watch {
             }
         };
         if !found.is_empty() {
+            self.select();
             self.send(found, false).await;
         }
         taken
@@ -303,11 +267,12 @@ impl Watch {
         let mut line: Line = serde_json::from_slice(line).map_err(|_| ApiError::Unreadable)?;
         let object = &line.object;
         match &*line.kind {
-            "ADDED" | "MODIFIED" => {
+            "ADDED" | "MODIFIED" if self.is_wanted(object) => {
                 if let Some(name) = self.decode(found, object) {
                     self.known.insert(name, version_of(object).into());
                 }
             }
+            "ADDED" | "MODIFIED" => {}
             "DELETED" => {
                 if let Some(name) = self.name_of(object) {
                     self.delete(found, name);
@@ -351,6 +316,23 @@ impl Watch {
         self.latest = self.latest.max(version.parse().ok());
     }
 
+    /// Whether the object is in a namespace that counts.
+    fn is_wanted(&self, object: &Node<'_>) -> bool {
+        if !self.target.in_selected {
+            return true;
+        }
+        let namespace = object.get("metadata").and_then(|metadata| metadata.get_str("namespace"));
+        let selected = self.selection.borrow();
+        selected.as_ref().zip(namespace).is_some_and(|(selected, namespace)| selected.contains(namespace))
+    }
+
+    /// Tells which namespaces are selected, where these are those.
+    fn select(&self) {
+        if self.target.selects {
+            self.hub.select(self.known.keys().map(|namespace| namespace.name.clone()).collect());
+        }
+    }
+
     /// The name under which the object is known, where it can have one.
     fn name_of(&self, object: &Node<'_>) -> Option<ObjectName> {
         let metadata = object.get("metadata")?;
@@ -362,15 +344,20 @@ impl Watch {
     fn decode(&self, found: &mut Found, node: &Node<'_>) -> Option<ObjectName> {
         let kind = self.target.resource.kind;
         let mut findings = Findings::new();
-        let decoded = Object::decode(self.target.resource.api_version, kind.as_str(), node, &mut findings);
+        let decoded = Object::decode(self.target.api_version, kind.as_str(), node, &mut findings);
         let name = match &decoded {
             Decoded::Object(object) => object.metadata().name.clone(),
             // Nothing of it is of use, but it has not gone either: what it was stays.
             Decoded::Nothing | Decoded::Unknown(_) => self.name_of(node)?,
         };
         if let Decoded::Object(object) = decoded {
-            if kind == Kind::Ingress {
-                found.statuses.push(ingress_status(name.clone(), node));
+            match kind {
+                Kind::Ingress => found.ingress_statuses.push(ingress_status(name.clone(), node)),
+                Kind::AuthorizationPolicy => {
+                    let status = policy_status(name.clone(), self.target.api_version, node);
+                    found.policy_statuses.push(status);
+                }
+                _ => {}
             }
             if self.keeper.is_some() {
                 found.kept.push((name.clone(), Some(text_of(node))));
@@ -406,16 +393,20 @@ impl Watch {
             };
         }
         let kept = std::mem::take(&mut found.kept);
+        // Of Secrets that are followed by name there may be many; what is missing of them is said elsewhere.
+        let state = state && !(self.single && self.target.resource.kind == Kind::Secret);
+        let state = state.then(|| self.state.clone());
         match self.single {
-            true => self.hub.send_named(found, None).await,
-            false => self.hub.send(found, state.then(|| self.state.clone())).await,
+            true => self.hub.send_named(found, state).await,
+            false => self.hub.send(found, state).await,
         }
         self.keep(&mut Found { kept, ..Found::default() }).await;
     }
 
     /// Says that changes arrive again.
     async fn recovered(&mut self) {
-        if self.state.last_error.take().is_some() {
+        let absent = std::mem::take(&mut self.state.absent);
+        if self.state.last_error.take().is_some() || absent {
             tracing::info!(what = %self.target.name, "changes arrive again");
             self.state.since = now();
             self.send(Found::default(), true).await;
@@ -430,28 +421,57 @@ impl Watch {
                 tracing::info!(what = %self.target.name, "{error}: listing again");
                 return;
             }
+            ApiError::Reselected => {
+                tracing::info!(what = %self.target.name, "{error}: listing again");
+                return;
+            }
+            ApiError::Absent if self.target.need != Need::Vital => return self.absent().await,
             error => error.to_string(),
         };
-        let refused = matches!(error, ApiError::Refused { code: 403 | 404, .. });
-        let gives_up = refused && self.target.optional && !self.state.synced;
+        let forbidden = matches!(error, ApiError::Refused { code: 403, .. });
+        let gives_up = forbidden && self.target.need == Need::Optional && !self.state.synced;
         if self.state.last_error.as_ref() == Some(&message) && !gives_up {
             tracing::debug!(what = %self.target.name, "{message}");
             return;
         }
-        match refused {
-            true => tracing::warn!(what = %self.target.name, "{message}"),
+        match error {
+            ApiError::Refused { code: 403 | 404, .. } | ApiError::Absent => {
+                tracing::warn!(what = %self.target.name, "{message}");
+            }
             // What a restart of the API server looks like.
-            false => tracing::info!(what = %self.target.name, "{message}: what is known stays in force"),
+            _ => tracing::info!(what = %self.target.name, "{message}: what is known stays in force"),
         }
         if self.state.last_error.is_none() {
             self.state.since = now();
         }
-        self.state.last_error = Some(message);
+        (self.state.last_error, self.state.absent) = (Some(message), false);
         if gives_up {
             self.state.synced = true;
             self.hub.listed(self.id);
         }
         self.send(Found::default(), true).await;
+    }
+
+    /// The API server does not have the kind, and so no objects of it.
+    async fn absent(&mut self) {
+        if self.state.absent {
+            return;
+        }
+        tracing::info!(what = %self.target.name, "the API server does not have this kind: it is looked for again");
+        let mut found = Found::default();
+        let gone: Vec<_> = self.known.keys().cloned().collect();
+        gone.into_iter().for_each(|name| self.delete(&mut found, name));
+        (self.state.synced, self.state.absent, self.state.last_error) = (true, true, None);
+        self.state.since = now();
+        self.hub.listed(self.id);
+        self.send(found, true).await;
+    }
+}
+
+/// Nobody has to wait for a watch that was given up.
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.hub.listed(self.id);
     }
 }
 

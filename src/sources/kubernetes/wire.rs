@@ -3,7 +3,7 @@
 
 use serde::Deserialize;
 
-use crate::sources::{Address, IngressStatus};
+use crate::sources::{Address, IngressStatus, POLICY_CONDITION, PolicyCondition, PolicyStatus};
 use crate::store::objects::{Node, ObjectName};
 
 /// One page of a list.
@@ -32,6 +32,49 @@ pub(super) struct Line<'a> {
     pub kind: std::borrow::Cow<'a, str>,
     #[serde(borrow)]
     pub object: Node<'a>,
+}
+
+/// `v1 APIGroupList`: the API groups of a server, with their versions.
+#[derive(Deserialize)]
+pub(super) struct Groups {
+    groups: Vec<Group>,
+}
+
+#[derive(Deserialize)]
+struct Group {
+    versions: Vec<GroupVersion>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct GroupVersion {
+    group_version: String,
+}
+
+impl Groups {
+    /// Whether the server has a group in a version, as `networking.k8s.io/v1`.
+    pub fn has(&self, api_version: &str) -> bool {
+        let mut versions = self.groups.iter().flat_map(|group| &group.versions);
+        versions.any(|version| version.group_version == api_version)
+    }
+}
+
+/// `v1 APIResourceList`: the kinds of one version of a group.
+#[derive(Deserialize)]
+pub(super) struct Kinds {
+    resources: Vec<KindName>,
+}
+
+#[derive(Deserialize)]
+struct KindName {
+    name: String,
+}
+
+impl Kinds {
+    /// Whether a kind is among them, by its plural.
+    pub fn has(&self, plural: &str) -> bool {
+        self.resources.iter().any(|resource| resource.name == plural)
+    }
 }
 
 /// `v1 Status`, which comes with every refusal.
@@ -72,4 +115,35 @@ pub(super) fn ingress_status(ingress: ObjectName, object: &Node<'_>) -> IngressS
         ip.or_else(|| point.get_str("hostname").map(|name| Address::Hostname(name.to_owned())))
     };
     IngressStatus { ingress, uid: uid.into(), addresses: points.iter().filter_map(address).collect() }
+}
+
+/// What the status of an AuthorizationPolicy says at present.
+pub(super) fn policy_status(
+    policy: ObjectName,
+    api_version: &'static str,
+    object: &Node<'_>,
+) -> PolicyStatus {
+    let generation = object.get("metadata").and_then(|metadata| integer(metadata, "generation"));
+    let conditions = match object.get("status").and_then(|status| status.get("conditions")) {
+        Some(Node::List(conditions)) => conditions.as_slice(),
+        _ => &[],
+    };
+    let ours = conditions.iter().find(|condition| condition.get_str("type") == Some(POLICY_CONDITION));
+    let condition = ours.map(|condition| {
+        let text = |key| condition.get_str(key).unwrap_or_default().to_owned();
+        PolicyCondition {
+            accepted: condition.get_str("status") == Some("True"),
+            reason: text("reason"),
+            message: text("message"),
+            observed_generation: integer(condition, "observedGeneration").unwrap_or_default(),
+        }
+    });
+    PolicyStatus { policy, api_version, generation: generation.unwrap_or_default(), condition }
+}
+
+fn integer(object: &Node<'_>, key: &str) -> Option<i64> {
+    match object.get(key) {
+        Some(Node::Integer(number)) => Some(*number),
+        _ => None,
+    }
 }

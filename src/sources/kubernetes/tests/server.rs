@@ -15,6 +15,8 @@ pub struct Reply {
     status: u16,
     pieces: Vec<String>,
     after: Duration,
+    /// A line of the head.
+    header: Option<&'static str>,
     /// The answer goes on for ever, without another byte.
     open: bool,
 }
@@ -27,7 +29,7 @@ impl Reply {
     /// An answer in pieces.
     pub fn stream<T: Into<String>>(pieces: impl IntoIterator<Item = T>) -> Self {
         let pieces = pieces.into_iter().map(Into::into).collect();
-        Self { status: 200, pieces, after: Duration::ZERO, open: false }
+        Self { status: 200, pieces, after: Duration::ZERO, header: None, open: false }
     }
 
     pub fn open(self) -> Self {
@@ -39,7 +41,11 @@ impl Reply {
         Self { after, ..self }
     }
 
-    fn with_status(self, status: u16) -> Self {
+    pub fn with_header(self, header: &'static str) -> Self {
+        Self { header: Some(header), ..self }
+    }
+
+    pub fn with_status(self, status: u16) -> Self {
         Self { status, ..self }
     }
 }
@@ -108,7 +114,8 @@ impl Server {
             true => Reply::stream([""]).open(),
             false => Reply::stream([r#"{"metadata":{"resourceVersion":"1"},"items":null}"#]),
         });
-        let head = format!("HTTP/1.1 {} Reason\r\ntransfer-encoding: chunked\r\n\r\n", reply.status);
+        let header = reply.header.map(|header| format!("{header}\r\n")).unwrap_or_default();
+        let head = format!("HTTP/1.1 {} Reason\r\n{header}transfer-encoding: chunked\r\n\r\n", reply.status);
         stream.write_all(head.as_bytes()).await?;
         sleep(reply.after).await;
         for piece in reply.pieces.iter().filter(|piece| !piece.is_empty()) {
@@ -124,7 +131,7 @@ impl Server {
 
     /// Counts requests for a kind, lists and watches apart; the pages of a list count once.
     fn count(&self, path: &str) -> usize {
-        let (plural, query) = path.split_once('?').unwrap();
+        let (plural, query) = path.split_once('?').unwrap_or((path, ""));
         let watch = if query.contains("watch=1") { "?watch=1" } else { "?" };
         let named = if query.contains("metadata%2Ename") { "named" } else { "" };
         let mut asked = self.asked.borrow_mut();

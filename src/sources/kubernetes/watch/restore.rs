@@ -53,7 +53,12 @@ impl Watch {
         let Loaded { label, objects, mut unreadable } = loaded;
         let mut found = Found::default();
         for text in &objects {
-            let decoded = serde_json::from_slice::<Node<'_>>(text).ok().and_then(|mut node| {
+            let node = serde_json::from_slice::<Node<'_>>(text).ok();
+            // Other namespaces may have been selected then.
+            if node.as_ref().is_some_and(|node| !self.is_wanted(node)) {
+                continue;
+            }
+            let decoded = node.and_then(|mut node| {
                 let object = (self.decode(&mut found, &node)?, version_of(&node).into());
                 node.wipe();
                 Some(object)
@@ -80,6 +85,7 @@ impl Watch {
 
     async fn pass_on(&mut self, found: Found, confirmed: Option<i64>) {
         self.state.stale_since = confirmed.or(Some(now()));
+        self.select();
         match self.target.object {
             Some(_) => self.hub.listed(self.id),
             None => self.hub.restored(self.id),

@@ -1,0 +1,113 @@
+//! The TLS listener of the admission webhook: HTTP/1.1, which is what API servers speak to webhooks, and no client
+//! certificates. Its configuration is replaced as a whole when the certificate is renewed.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use rustls::server::ServerConfig;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+
+use super::ca_server::CaServerError;
+
+/// Connections at once; more wait in the kernel. API servers keep a few open.
+const CONNECTIONS: usize = 64;
+/// For a handshake.
+const HANDSHAKE: Duration = Duration::from_secs(5);
+/// For a request head to arrive, and between two requests.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(90);
+/// Bytes of a request head.
+const HEAD: usize = 16 * 1024;
+/// How long to wait after a connection could not be accepted, as when there is no file descriptor left.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The configuration of the listener.
+///
+/// # Errors
+/// The chain and the key cannot be served.
+pub fn config(
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+) -> Result<Arc<ServerConfig>, CaServerError> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(CaServerError::Certificate)?
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .map_err(CaServerError::Certificate)?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+/// Answers on `listener` until `stop` becomes true. Connections close after the answer that they are at.
+pub async fn serve<F>(
+    listener: TcpListener,
+    config: Arc<ArcSwap<ServerConfig>>,
+    answer: impl Fn(Request<Incoming>) -> F + Clone + Send + Sync + 'static,
+    mut stop: watch::Receiver<bool>,
+) where
+    F: Future<Output = Response<Full<Bytes>>> + Send + 'static,
+{
+    let connections = Arc::new(Semaphore::new(CONNECTIONS));
+    loop {
+        // The semaphore is never closed.
+        let Ok(permit) = connections.clone().acquire_owned().await else { return };
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = stop.wait_for(|stop| *stop) => return,
+        };
+        match accepted {
+            Ok((stream, _)) => {
+                let (acceptor, answer) = (TlsAcceptor::from(config.load_full()), answer.clone());
+                let stop = stop.clone();
+                tokio::spawn(async move {
+                    let _permit = permit;
+                    connection(stream, acceptor, answer, stop).await;
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection on the webhook's port");
+                sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn connection<F>(
+    stream: TcpStream,
+    acceptor: TlsAcceptor,
+    answer: impl Fn(Request<Incoming>) -> F,
+    mut stop: watch::Receiver<bool>,
+) where
+    F: Future<Output = Response<Full<Bytes>>>,
+{
+    // Whatever goes wrong, the client has gone or is being told.
+    let Ok(Ok(stream)) = timeout(HANDSHAKE, acceptor.accept(stream)).await else { return };
+    let service = hyper::service::service_fn(|request| {
+        let answer = answer(request);
+        async move { Ok::<_, Infallible>(answer.await) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT)
+        .max_buf_size(HEAD)
+        .serve_connection(TokioIo::new(stream), service);
+    let mut connection = std::pin::pin!(connection);
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        _ = stop.wait_for(|stop| *stop) => connection.as_mut().graceful_shutdown(),
+    }
+    let _ = connection.await;
+}
