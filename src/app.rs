@@ -544,8 +544,7 @@ impl Control {
             if self.shared.load().generation != self.compiled.snapshot.generation {
                 self.shared.publish(Arc::new(self.compiled.snapshot.clone()));
             }
-            let snapshot = self.compiled.snapshot.generation;
-            self.succession.link.tell(&FromGeneration::Published { snapshot, changes: self.changes });
+            self.tell_published();
             self.offer();
         }
         self.publish_view();
@@ -560,6 +559,12 @@ impl Control {
             tracing::info!(keys = keys.len(), "session ticket keys of the Secret are in use");
             self.succession.tell_tickets(&self.tickets);
         }
+    }
+
+    /// Tells what the next generation has to count on from.
+    fn tell_published(&self) {
+        let snapshot = self.shared.load().generation;
+        self.succession.link.tell(&FromGeneration::Published { snapshot, changes: self.changes });
     }
 
     fn compile_changes(&mut self) {
@@ -596,6 +601,8 @@ impl Control {
                     tracing::warn!(key = notice.key, origin = %notice.origin, "{}", notice.message);
                 }
                 self.changes.add(&changes);
+                // Before anything is said that a new generation may be started for.
+                self.tell_published();
                 self.rejected = None;
                 self.loaded = now();
                 self.pending = pending.iter().map(PendingRestart::from).collect();

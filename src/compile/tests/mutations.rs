@@ -60,16 +60,17 @@ fn one_ingress(name: &str, class: Option<&str>, host: &str, path: &str) -> Value
 /// Objects of every kind, each field of which makes a difference.
 fn base() -> Vec<Value> {
     let istio = "security.istio.io/v1";
-    let mut rival = one_ingress("rival", Some("portcullis"), "a.test", "/");
+    let mut rival = one_ingress("rival", Some("edge"), "a.test", "/");
     rival["metadata"]["creationTimestamp"] = json!("2026-01-03T00:00:00Z");
+    rival["spec"]["tls"] = json!([]);
     vec![
         object(
             "networking.k8s.io/v1",
             "IngressClass",
-            "portcullis",
+            "edge",
             json!({ "spec": { "controller": "portcullis.dev/ingress-controller" } }),
         ),
-        one_ingress("web", Some("portcullis"), "a.test", "/"),
+        one_ingress("web", Some("edge"), "a.test", "/"),
         rival,
         one_ingress("classless", None, "classless.test", "/"),
         object(
@@ -77,7 +78,7 @@ fn base() -> Vec<Value> {
             "Ingress",
             "fallback",
             json!({ "spec": {
-                "ingressClassName": "portcullis",
+                "ingressClassName": "edge",
                 "defaultBackend": { "service": { "name": "web", "port": { "number": 80 } } },
             }}),
         ),
@@ -94,7 +95,7 @@ fn base() -> Vec<Value> {
         object("v1", "Service", "web2", json!({ "spec": { "ports": [{ "name": "http", "port": 80 }] }})),
         // By its target port, which is another way to name a port.
         {
-            let mut by_target = one_ingress("by-target", Some("portcullis"), "target.test", "/");
+            let mut by_target = one_ingress("by-target", Some("edge"), "target.test", "/");
             by_target["spec"]["rules"][0]["http"]["paths"][0]["backend"]["service"]["port"]["number"] =
                 json!(8080);
             by_target
@@ -179,15 +180,10 @@ fn mutations() -> Vec<Mutation> {
             "/metadata/annotations",
             json!({ "nginx.ingress.kubernetes.io/proxy-body-size": "7m" }),
         ),
-        (
-            "IngressClass.controller",
-            "IngressClass/portcullis",
-            "/spec/controller",
-            json!("example.com/other"),
-        ),
+        ("IngressClass.controller", "IngressClass/edge", "/spec/controller", json!("example.com/other")),
         (
             "IngressClass.default",
-            "IngressClass/portcullis",
+            "IngressClass/edge",
             "/metadata/annotations",
             json!({ "ingressclass.kubernetes.io/is-default-class": "true" }),
         ),
@@ -403,7 +399,7 @@ fn a_change_of_any_field_is_noticed_and_applied() {
 fn an_object_of_any_kind_is_noticed_and_applied_as_it_comes_and_goes() {
     let objects = base();
     for name in [
-        "IngressClass/portcullis",
+        "IngressClass/edge",
         "Ingress/web",
         "Secret/tls",
         "Service/web",
