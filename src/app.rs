@@ -5,6 +5,7 @@
 //! supervisor's word, do workers accept: no client ever meets a gateway that knows half of its certificates.
 //! End: readiness goes first, then the workers drain. Signals are the supervisor's business.
 
+pub mod config_map;
 mod sockets;
 mod stapler;
 
@@ -127,6 +128,11 @@ impl Succession {
         self.link.tell(&FromGeneration::Tickets { keys: TicketKeys::new(tickets.keys_for_successor()) });
     }
 
+    fn tell_config_map(&self, config_map: Option<&ConfigMap>) {
+        let config_map = config_map.map(SettingsMap::from);
+        self.link.tell(&FromGeneration::ConfigMap { config_map });
+    }
+
     /// Tells that what is pending, or whether it may be restarted for it, has changed.
     fn tell_pending(&mut self, pending: &[Change], mode: RestartMode) {
         if self.wanted != pending || self.mode != mode {
@@ -238,6 +244,9 @@ impl Control {
         }
         self.stapler.start(batches.clone());
         self.succession.tell_tickets(&self.tickets);
+        if let Some(config_map) = &inputs.config_map {
+            self.succession.tell_config_map(Some(config_map));
+        }
         self.start_source(batches).await?;
         let reloader = Reloader::new(inputs, loaded);
         tokio::task::spawn_local(async move { reloader.run(config_map, reloads).await });
@@ -406,8 +415,7 @@ impl Control {
                 return false;
             }
             *before = now.map(|now| ConfigMap::clone(now));
-            let config_map = now.map(|now| SettingsMap::from(&**now));
-            self.succession.link.tell(&FromGeneration::ConfigMap { config_map });
+            self.succession.tell_config_map(before.as_ref());
             true
         });
     }

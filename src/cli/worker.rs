@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::rc::Rc;
 
-use crate::app;
+use crate::app::{self, config_map};
 use crate::settings::Settings;
 use crate::settings::flags::ServeArgs;
 use crate::settings::load::Loaded;
@@ -30,11 +30,28 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
 fn serve(args: ServeArgs, link: &Rc<Link>, start: &Start) -> anyhow::Result<()> {
     let mut inputs = args.inputs(std::env::vars_os());
     inputs.config_map = start.config_map.clone().map(ConfigMap::from);
+    let mut unread = None;
     let loaded = match &start.settings {
         // In place of one that crashed, and just like it. Edits since then are met as a running gateway does.
         Some(settings) => Loaded { settings: Settings::clone(settings), notices: Vec::new() },
-        None => inputs.load()?,
+        None if inputs.config_map.is_some() => inputs.load()?,
+        None => {
+            let loaded = inputs.load()?;
+            let config_map = config_map::read(&loaded.settings);
+            inputs.config_map = config_map.unwrap_or_else(|error| {
+                unread = Some(error);
+                None
+            });
+            // A bad one is met again, and reported, when the source has listed it.
+            inputs.load().unwrap_or_else(|_| {
+                inputs.config_map = None;
+                loaded
+            })
+        }
     };
     let logging = Logging::start(&loaded.settings)?;
+    if let Some(error) = unread {
+        tracing::warn!("the ConfigMap with settings cannot be read yet: {error:#}");
+    }
     app::serve(inputs, loaded, logging, link.clone(), start)
 }

@@ -16,6 +16,7 @@ mod outage;
 mod replicas;
 mod rights;
 mod secrets;
+mod settings;
 mod shipping;
 mod status;
 
