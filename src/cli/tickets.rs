@@ -40,7 +40,8 @@ enum Command {
 /// Add a key to the Secret, which is made where there is none, and drop the oldest beyond those to keep
 ///
 /// The new key encrypts sessions from now on; those kept still decrypt what they encrypted, so that no client
-/// loses its session. Rotate more seldom than sessions last (setting `ssl-session-timeout`) divided by the keys kept.
+/// loses its session. A key decrypts until as many rotations have followed as keys are kept: that should take longer
+/// than sessions last (setting `ssl-session-timeout`).
 #[derive(Args, Clone, Debug)]
 struct RotateArgs {
     /// The Secret, as the setting `ssl-session-ticket-secret` names it
@@ -73,6 +74,8 @@ pub enum TicketsError {
     Connect(#[from] ApiError),
     #[error("the API server did not do it: {0}")]
     Api(#[from] Box<kube::Error>),
+    #[error("cannot begin: {0}")]
+    Runtime(io::Error),
     #[error("{file}: {source}")]
     File { file: PathBuf, source: io::Error },
     #[error("{0} holds no Secret manifest that can be read, or not the one that is named")]
@@ -96,7 +99,7 @@ impl TicketsArgs {
 impl RotateArgs {
     fn rotate_in_cluster(&self) -> Result<Secret, TicketsError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|source| TicketsError::File { file: "runtime".into(), source })?;
+        let runtime = runtime.map_err(TicketsError::Runtime)?;
         runtime.block_on(async {
             let client = kubernetes::connect(self.kubeconfig.as_deref()).await?.client().clone();
             let secrets: Api<Secret> = Api::namespaced(client, &self.secret.namespace);
