@@ -20,10 +20,19 @@ impl ObjectName {
 
 impl fmt::Display for ObjectName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &*self.namespace {
-            "" => f.write_str(&self.name),
-            namespace => write!(f, "{namespace}/{}", self.name),
+        if !self.namespace.is_empty() {
+            write_plain(f, &self.namespace)?;
+            f.write_str("/")?;
         }
+        write_plain(f, &self.name)
+    }
+}
+
+/// Names in references are checked where they are used, and may be anything where they are told about.
+fn write_plain(f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {
+    match name.contains(char::is_control) {
+        true => write!(f, "{}", name.escape_debug()),
+        false => f.write_str(name),
     }
 }
 

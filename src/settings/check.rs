@@ -111,7 +111,8 @@ pub(super) fn broken_rules(settings: &Settings) -> Vec<Broken> {
     }
 
     if let Some(webhook) = s.validating_webhook.filter(|webhook| webhook.port() != 0) {
-        let others = [s.http_port, s.https_port, s.admin_port, s.mesh_port.unwrap_or_default()];
+        let optional = [s.mesh_port, s.hbone_port].map(Option::unwrap_or_default);
+        let others = [&[s.http_port, s.https_port, s.admin_port], &optional[..]].concat();
         rule("validating-webhook", !others.contains(&webhook.port()), "must have a port of its own");
     }
     let ports = [("https-port", s.https_port, s.http_port), ("admin-port", s.admin_port, s.http_port)];
