@@ -115,6 +115,8 @@ fn snapshot(ca: &Ca, leaf: &Issued, stapled: bool) -> Snapshot {
         kind: "kubernetes.io/tls".into(),
         origin: SecretOrigin::Object,
         pair: Some(Ok(Arc::new(pair))),
+        authorities: None,
+        ticket_keys: None,
     })));
     store.apply(Event::Apply(Object::Ingress(Ingress {
         metadata: metadata(),
