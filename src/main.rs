@@ -21,10 +21,10 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Run the gateway
-    Serve(ServeArgs),
+    Serve(Box<ServeArgs>),
     /// One worker generation; started by serve
     #[command(hide = true)]
-    Worker(ServeArgs),
+    Worker(Box<ServeArgs>),
     Demo(demo::Demo),
     Check(check::Check),
     Diff(diff::DiffArgs),
@@ -45,8 +45,8 @@ fn main() -> ExitCode {
         portcullis::tls::install_provider();
     }
     let result = match command {
-        Command::Serve(args) => serve::run(args),
-        Command::Worker(args) => worker::run(args),
+        Command::Serve(args) => serve::run(*args),
+        Command::Worker(args) => worker::run(*args),
         Command::Demo(args) => args.run(),
         Command::Check(args) => args.run(),
         Command::Diff(args) => args.run().map_err(Into::into),
