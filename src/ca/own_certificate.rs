@@ -69,44 +69,4 @@ impl OwnCertificate {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ca::fixtures::{HOUR, NOW, hours, self_signed, web};
-    use crate::ca::roots::{RootOptions, rotate};
-    use crate::ca::store::memory::Memory;
-
-    #[tokio::test]
-    async fn it_is_renewed_at_half_of_its_life_and_with_the_ca() {
-        let store = Memory::default();
-        let first = self_signed(&store).await.authority;
-        let identity = OwnIdentity::default();
-        let mut own = OwnCertificate::new(web().id().clone(), 2 * HOUR, identity.clone());
-        assert!(own.refresh(&first, NOW).unwrap());
-        let before = identity.certificate();
-        assert!(!own.refresh(&first, NOW + hours(1) - time::Duration::seconds(1)).unwrap());
-        assert_eq!(identity.certificate(), before);
-        assert!(own.refresh(&first, NOW + hours(1)).unwrap());
-        assert_ne!(identity.certificate(), before);
-
-        let second = rotate(&store, &RootOptions::default(), NOW).await.unwrap().authority;
-        assert!(own.refresh(&second, NOW + hours(1)).unwrap());
-    }
-
-    #[tokio::test]
-    async fn a_failed_renewal_drops_nothing_and_is_tried_again() {
-        let options = RootOptions { life: 2 * HOUR, ..RootOptions::default() };
-        let store = Memory::default();
-        let root = crate::ca::roots::load_or_create(&store, &options, NOW).await.unwrap();
-        let identity = OwnIdentity::default();
-        let mut own = OwnCertificate::new(web().id().clone(), HOUR, identity.clone());
-        own.refresh(&root.authority, NOW).unwrap();
-        let before = identity.certificate();
-        for _ in 0..2 {
-            assert!(own.refresh(&root.authority, NOW + hours(3)).is_err(), "the CA has ended");
-            assert_eq!(identity.certificate(), before);
-        }
-        let renewed = rotate(&store, &options, NOW + hours(3)).await.unwrap().authority;
-        assert!(own.refresh(&renewed, NOW + hours(3)).unwrap());
-        assert_ne!(identity.certificate(), before);
-    }
-}
+mod tests;

@@ -38,7 +38,7 @@ pub struct CaArgs {
     #[command(flatten)]
     common: Common,
     #[command(subcommand)]
-    command: Command,
+    command: Box<Command>,
 }
 
 #[derive(Subcommand)]
@@ -140,7 +140,7 @@ fn execute(args: CaArgs, output: Output) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let context = Context::new(args.common).await?;
-        match args.command {
+        match *args.command {
             Command::Init => root::init(&context, output).await,
             Command::Show(args) => root::show(&context, args, output).await,
             Command::Rotate(args) => root::rotate(&context, args, output).await,

@@ -7,6 +7,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use portcullis::testing::client::Client;
 use serde_json::Value;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_portcullis");
@@ -258,6 +259,40 @@ fn a_python_client_speaks_to_the_service() {
         let details = answer[scenario]["details"].as_str().unwrap();
         assert!(details.contains(words), "{scenario}: {details}");
     }
+}
+
+#[test]
+fn numbers_are_on_a_port_of_their_own_and_follow_a_rotation() {
+    let state = State::new();
+    state.json(&["init", "--ca-ttl", "100d"]);
+    let mut child = Command::new(BINARY)
+        .args(["ca", "--state-dir"])
+        .arg(state.path("state"))
+        .args(["serve", "--grpc-address", "127.0.0.1:0", "--admin-address", "127.0.0.1:0"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    let address = line.trim().rsplit(' ').next().unwrap().to_owned();
+    let _service = Service { child, address: String::new() };
+    let get = |path: &str| {
+        let mut client = Client::plain(address.parse().unwrap());
+        let answer = client.get("localhost", path);
+        (answer.status, String::from_utf8(answer.body).unwrap())
+    };
+    let end = || -> u64 {
+        let (status, text) = get("/metrics");
+        assert_eq!(status, 200);
+        let line = text.lines().find_map(|it| it.strip_prefix("citadel_server_root_cert_expiry_timestamp "));
+        line.unwrap().parse().unwrap()
+    };
+    let before = end();
+    state.json(&["rotate", "--ca-ttl", "200d"]);
+    wait_for(|| end() > before + 90 * 86_400);
+    assert_eq!(get("/healthz"), (200, "ok\n".to_owned()));
+    assert_eq!(get("/elsewhere").0, 404);
 }
 
 /// The client in `e2e/ca`, in an environment of its own below `target`, made when it is missing.

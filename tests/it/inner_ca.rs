@@ -21,7 +21,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 
 use crate::gateway::{Gateway, Setup};
-use crate::manifests::Ingress;
+use crate::manifests::{Ingress, secret};
 
 /// The state directory of a gateway, and commands on it.
 struct State(tempfile::TempDir);
@@ -286,4 +286,33 @@ fn load(gateway: &Gateway, client: &Strict, state: &State) -> (usize, usize) {
         stop.store(true, Ordering::Relaxed);
     });
     (served.into_inner().unwrap().len(), asked.into_inner())
+}
+
+/// With what is in the Secret beside it, or without: each new certificate is served.
+#[test]
+fn any_change_of_a_tls_secret_is_served() {
+    let folder = tempfile::tempdir().unwrap();
+    let authority = Authority::new("public");
+    let root = folder.path().join("root.pem");
+    std::fs::write(&root, authority.pem()).unwrap();
+    let client = Strict::new(&root);
+    let backend = Backend::echo();
+    let ingress = Ingress::new("a", "a.example").path("Prefix", "/", "web").tls("a-tls");
+    let gateway = Setup::new().service("web", &[backend.address()]).ingress(&ingress).start();
+    let bundle = |pem: &str| {
+        let lines: String = pem.lines().map(|line| format!("    {line}\n")).collect();
+        format!("  ca.crt: |\n{lines}")
+    };
+    let (one, other) = (bundle(&authority.pem()), bundle(&Authority::new("other").pem()));
+    // The certificate alone changes; then what is beside it goes, comes back, and is another.
+    for beside in [one.as_str(), one.as_str(), "", one.as_str(), other.as_str()] {
+        let pair = authority.leaf(&["a.example"]).issue();
+        gateway.write("secret.yaml", &(secret("a-tls", &pair) + beside));
+        let wanted = CertificateDer::from_pem_slice(pair.leaf_pem.as_bytes()).unwrap();
+        eventually("the new certificate", || {
+            client
+                .get(gateway.https, "a.example")
+                .is_ok_and(|(status, served)| status == 200 && served == wanted)
+        });
+    }
 }
