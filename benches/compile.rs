@@ -109,7 +109,12 @@ fn ingress(number: usize, last_path: &str) -> Object {
 
 fn service(number: usize) -> Object {
     let port = ServicePort { name: None, port: 80, target: None, app_protocol: None };
-    Object::Service(Service { metadata: metadata(number), kind: ServiceKind::Cluster, ports: vec![port] })
+    Object::Service(Service {
+        metadata: metadata(number),
+        kind: ServiceKind::Cluster,
+        addresses: Vec::new(),
+        ports: vec![port],
+    })
 }
 
 fn slice(number: usize, last_octet: u8) -> Object {
