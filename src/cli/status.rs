@@ -142,11 +142,11 @@ fn policies(policies: &Value) -> Vec<(&'static str, Cell)> {
     }
     let mut facts = vec![("policies", applied.into()), ("denied", count("denied").to_string().into())];
     if dangling > 0 {
-        facts.push(("dangling policies", Cell::new(format!("{dangling}, each denies"), Tone::Bad)));
+        facts.push(("dangling", Cell::new(format!("{dangling} policies, each denies"), Tone::Bad)));
     }
     if rejected > 0 {
-        let words = format!("{rejected}, see /api/v1/policies");
-        facts.push(("rejected policies", Cell::new(words, Tone::Bad)));
+        let words = format!("{rejected} policies, see /api/v1/policies");
+        facts.push(("rejected", Cell::new(words, Tone::Bad)));
     }
     facts
 }
@@ -210,23 +210,23 @@ mod tests {
                 "handshakes_full": 2, "handshakes_resumed": 3, "handshakes_failed": 4 }],
         });
         insta::assert_snapshot!(report(&status, false), @r"
-        WHAT               IS
-        ready              no: draining
-        version            0.1.0
-        generation         7
-        uptime             1h 2m
-        hosts              2
-        routes             3
-        certificates       4
-        backends           5 (6 endpoints)
-        requests           8
-        diagnostics        1 error, 2 warning, 0 info
-        policies           4 for 9 workloads, 1 in dry run
-        denied             5
-        dangling policies  2, each denies
-        rejected policies  3, see /api/v1/policies
-        source             directory: listed
-        source             secrets: as kept on disk at 2026-01-02T03:04:05Z: gone
+        WHAT          IS
+        ready         no: draining
+        version       0.1.0
+        generation    7
+        uptime        1h 2m
+        hosts         2
+        routes        3
+        certificates  4
+        backends      5 (6 endpoints)
+        requests      8
+        diagnostics   1 error, 2 warning, 0 info
+        policies      4 for 9 workloads, 1 in dry run
+        denied        5
+        dangling      2 policies, each denies
+        rejected      3 policies, see /api/v1/policies
+        source        directory: listed
+        source        secrets: as kept on disk at 2026-01-02T03:04:05Z: gone
 
         WORKER  PID  CONNECTIONS  REQUESTS  IN FLIGHT  HANDSHAKES  FAILED
         0       42   1            8         1          5           4

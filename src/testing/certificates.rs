@@ -91,10 +91,7 @@ impl Authority {
 
     /// The certificate of a workload of the mesh: who it is is its only name.
     pub fn workload(&self, uri: &str) -> Leaf<'_> {
-        let mut leaf = self.leaf(&[]);
-        leaf.params.subject_alt_names = vec![SanType::URI(uri.try_into().expect("a URI"))];
-        leaf.params.extended_key_usages.push(ExtendedKeyUsagePurpose::ClientAuth);
-        leaf
+        self.leaf(&[]).uri(uri).for_clients()
     }
 
     /// A server certificate as [`leaf`](Self::leaf) makes it, parsed.
@@ -163,6 +160,20 @@ impl Leaf<'_> {
         let extension =
             CustomExtension::from_oid_content(&[1, 3, 6, 1, 5, 5, 7, 1, 24], vec![0x30, 3, 2, 1, 5]);
         self.params.custom_extensions.push(extension);
+        self
+    }
+
+    /// Adds a URI to its names.
+    #[must_use]
+    pub fn uri(mut self, uri: &str) -> Self {
+        self.params.subject_alt_names.push(SanType::URI(uri.try_into().expect("a URI")));
+        self
+    }
+
+    /// Lets a client show it as well.
+    #[must_use]
+    pub fn for_clients(mut self) -> Self {
+        self.params.extended_key_usages.push(ExtendedKeyUsagePurpose::ClientAuth);
         self
     }
 

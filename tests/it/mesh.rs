@@ -51,7 +51,7 @@ fn strict_refuses_who_shows_no_certificate_and_permissive_does_not() {
     assert_eq!(mesh.anonymous().get("a.example", "/").status, 200);
     let policies = mesh.gateway.admin("/api/v1/policies");
     assert!(policies.contains(r#""in_force":"last-good""#), "{policies}");
-    assert!(mesh.status().contains("rejected policies"));
+    assert!(mesh.status().contains("1 policies, see /api/v1/policies"), "{}", mesh.status());
 }
 
 #[test]

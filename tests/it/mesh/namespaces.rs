@@ -250,15 +250,15 @@ fn a_backend_in_the_mesh_is_reached_through_a_tunnel() {
     let peers: Vec<_> = peers.try_iter().collect();
     assert!(peers.iter().all(|peer| *peer == IpAddr::from([10, 77, 0, 2])), "{peers:?}");
     assert_eq!(peers.len(), 1, "connections are kept, as directly");
-    eventually("the gateway's name in the log of the node", || {
-        node.log().lines().any(|line| line.contains("CONNECT") && line.contains("ns/ingress/sa/portcullis"))
-    });
 
     // What the node proxy refuses is the gateway's failure, not the client's.
     node.write("policy.yaml", &authorization("ALLOW", "cluster.local/ns/nowhere/sa/nobody"));
     eventually("the refusal", || {
         let refused = get();
         refused.status == 502 && refused.text().contains("upstream_tunnel_refused")
+    });
+    eventually("the gateway's name in the log of the node", || {
+        node.log().lines().any(|line| line.contains("CONNECT") && line.contains("ns/ingress/sa/portcullis"))
     });
     node.write("policy.yaml", "# no policy\n");
     eventually("another tunnel", || get().status == 200);

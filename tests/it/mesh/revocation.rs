@@ -71,6 +71,25 @@ fn a_revoked_client_is_turned_away_and_what_it_has_open_is_closed() {
 }
 
 #[test]
+fn a_certificate_that_does_not_say_who_it_is_for_is_turned_away() {
+    let (root, backend) = (Authority::new("mesh"), Backend::echo());
+    let mesh = trusting(&root, backend.address());
+    let seen = backend.requests().len();
+    for (what, leaf) in [
+        ("a foreign name first", root.workload("spiffe://partner.example/ns/a/sa/b").uri(WEB)),
+        ("our name first", root.workload(WEB).uri("https://shop.example")),
+        ("the same name twice", root.workload(WEB).uri(WEB)),
+        ("no URI", root.leaf(&["web.shop.example"]).for_clients()),
+        ("no SPIFFE identity", root.leaf(&[]).uri("https://cluster.local/ns/shop/sa/web").for_clients()),
+        ("not for clients", root.leaf(&[]).uri(WEB)),
+    ] {
+        assert!(!is_served(&mesh, &leaf.issue()), "{what}");
+    }
+    assert_eq!(backend.requests().len(), seen);
+    assert!(is_served(&mesh, &root.workload(WEB).issue()));
+}
+
+#[test]
 fn a_revoked_intermediate_takes_its_clients_along() {
     let (root, backend) = (Authority::new("mesh"), Backend::echo());
     let mesh = trusting(&root, backend.address());
