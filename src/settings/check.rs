@@ -99,7 +99,6 @@ pub(super) fn broken_rules(settings: &Settings) -> Vec<Broken> {
     );
     if let Some(namespace) = &s.watch_namespace {
         rule("watch-namespace", !namespace.contains([',', '/', ' ']), "must be one namespace");
-        rule("watch-namespace-selector", s.watch_namespace_selector.is_none(), "excludes watch-namespace");
     }
 
     if let Some(webhook) = s.validating_webhook.filter(|webhook| webhook.port() != 0) {
@@ -121,6 +120,12 @@ pub(super) fn doubts(settings: &Settings) -> Vec<Broken> {
         doubts.push(Broken {
             key: "use-forwarded-headers",
             reason: "has no effect while `proxy-real-ip-cidr` is empty: no peer is trusted",
+        });
+    }
+    if settings.watch_namespace.is_some() && settings.watch_namespace_selector.is_some() {
+        doubts.push(Broken {
+            key: "watch-namespace-selector",
+            reason: "can only take away what `watch-namespace` names",
         });
     }
     if settings.source == Source::Directory && settings.validating_webhook.is_some() {

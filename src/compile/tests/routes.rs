@@ -73,7 +73,7 @@ fn different_spellings_of_a_path_are_one_path() {
         .object()]);
     assert_eq!(world.serves("a.test", "/a-b"), "a/first:80");
     let of = |reason| world.reasons().iter().filter(|(found, _)| *found == reason).count();
-    assert_eq!((of("PathConflict"), of("PathNormalised")), (2, 2));
+    assert_eq!((of("DuplicatePath"), of("PathNormalised")), (2, 2));
 }
 
 #[test]

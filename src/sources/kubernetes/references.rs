@@ -145,9 +145,10 @@ pub(super) async fn follow(api: &Api, hub: &Rc<Hub>, mut settings: Receiver<Arc<
     loop {
         hub.set_named_by_settings(named_by(&settings.borrow_and_update()));
         // Until all TLS Secrets are known, nobody can tell which of the others are missing.
-        listed |= hub.all_listed_but(first);
+        let newly = !listed && hub.all_listed_but(first);
+        listed |= newly;
         watches.reconcile(listed).await;
-        if listed {
+        if newly {
             hub.listed(first);
         }
         if hub.is_synced() && !std::mem::replace(&mut announced, true) {

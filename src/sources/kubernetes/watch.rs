@@ -119,8 +119,17 @@ impl Watch {
         loop {
             let limit = PAGE.to_string();
             let path = self.target.path(&[("limit", &limit), ("continue", &listing.next)]);
-            let text = self.api.get(&path).await?;
-            let page: Page = serde_json::from_slice(&text).map_err(|_| ApiError::Unreadable)?;
+            let text = match self.api.get(&path).await {
+                Ok(text) => text,
+                Err(error) => {
+                    self.forget(listing);
+                    return Err(error);
+                }
+            };
+            let Ok(page) = serde_json::from_slice::<Page>(&text) else {
+                self.forget(listing);
+                return Err(ApiError::Unreadable);
+            };
             let version = page.metadata.resource_version;
             if self.is_rewound(&version) {
                 // The same version may stand for something else now.
@@ -139,6 +148,15 @@ impl Watch {
         }
     }
 
+    /// What a list brought that then broke off was passed on to nobody: the next list has to bring it again, and
+    /// what there is to say about it.
+    fn forget(&mut self, listing: Listing) {
+        for name in listing.fresh {
+            self.known.insert(name.clone(), Box::default());
+            self.faulty.insert(name);
+        }
+    }
+
     fn take_listed(&mut self, listing: &mut Listing, object: &Node<'_>) {
         if !self.is_wanted(object) {
             return;
@@ -151,6 +169,7 @@ impl Watch {
             return;
         }
         if let Some(name) = self.apply(&mut listing.found, object) {
+            listing.fresh.push(name.clone());
             listing.seen.insert(name);
         }
     }
@@ -442,6 +461,8 @@ impl Drop for Watch {
 struct Listing {
     found: Found,
     seen: HashSet<ObjectName>,
+    /// Those of them that are new or differ from what is known.
+    fresh: Vec<ObjectName>,
     next: String,
 }
 
