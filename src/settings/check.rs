@@ -107,7 +107,6 @@ pub(super) fn broken_rules(settings: &Settings) -> Vec<Broken> {
     );
     if let Some(namespace) = &s.watch_namespace {
         rule("watch-namespace", !namespace.contains([',', '/', ' ']), "must be one namespace");
-        rule("watch-namespace-selector", s.watch_namespace_selector.is_none(), "excludes watch-namespace");
     }
 
     if let Some(webhook) = s.validating_webhook.filter(|webhook| webhook.port() != 0) {
@@ -142,6 +141,12 @@ pub(super) fn doubts(settings: &Settings) -> Vec<Broken> {
         doubts.push(Broken {
             key: "ca",
             reason: "cannot start without `state-dir` where there is no cluster: the CA keeps its key there",
+        });
+    }
+    if settings.watch_namespace.is_some() && settings.watch_namespace_selector.is_some() {
+        doubts.push(Broken {
+            key: "watch-namespace-selector",
+            reason: "can only take away what `watch-namespace` names",
         });
     }
     if settings.source == Source::Directory && settings.validating_webhook.is_some() {

@@ -180,7 +180,7 @@ settings! {
     /// The admin port; 0 lets the system choose.
     admin_port: u16 = 10254,
         Restart("listeners are opened before workers start"), None, "9090";
-    /// Address and port of the validating admission webhook, as `:8443`; without it there is none.
+    /// Address and port of the validating admission webhook, as `:9443`; without it there is none.
     validating_webhook: Option<SocketAddr> = None,
         Restart("listeners are opened before workers start"), None, "0.0.0.0:9443";
     /// ValidatingWebhookConfiguration that names the webhook, and whose `caBundle` the gateway writes.

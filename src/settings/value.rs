@@ -213,7 +213,7 @@ impl Scalar for SocketAddr {
     }
 
     fn expected(_: Unit) -> String {
-        "an address and a port, such as 192.0.2.10:8443 or :8443".into()
+        "an address and a port, such as 192.0.2.10:9443 or :9443".into()
     }
 }
 

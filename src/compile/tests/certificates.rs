@@ -65,6 +65,24 @@ fn a_secret_is_served_for_the_hosts_of_its_ingress_and_rotated_alone() {
 }
 
 #[test]
+fn a_secret_of_another_namespace_is_never_used_and_nobody_learns_whether_it_is_there() {
+    let Object::Secret(mut foreign) = secret("tls", &pair(&["a.test"])) else {
+        unreachable!("a Secret was made")
+    };
+    foreign.metadata.name = ObjectName::new("other", "tls");
+    let names_its_own = || ingress("a").path("a.test", "/", "web").tls().object();
+    let (without, with) =
+        (World::new([names_its_own()]), World::new([names_its_own(), Object::Secret(foreign)]));
+    assert_eq!(served(&with, "a.test"), None);
+    assert_eq!(with.findings(), without.findings());
+    assert!(
+        with.findings().iter().any(|finding| finding.contains("SecretNotFound")),
+        "{:?}",
+        with.findings()
+    );
+}
+
+#[test]
 fn a_deleted_secret_stays_for_the_grace_time_and_goes_without_another_event() {
     let objects = [secret("tls", &pair(&["a.test"])), ingress("a").path("a.test", "/", "web").tls().object()];
     let mut world = World::with(Settings { ssl_redirect: false, ..Settings::default() }, objects);

@@ -160,13 +160,14 @@ pub(super) async fn follow(
     let first = hub.register();
     let mut watches = Watches { api, hub, keeper, tasks: JoinSet::new(), by_name: HashMap::new() };
     let mut listed = false;
-    let (mut settled, mut announced) = (false, false);
+    let mut announced = false;
     loop {
         hub.set_named_by_settings(named_by(&settings.borrow_and_update()));
         // Until all TLS Secrets are known, nobody can tell which of the others are missing.
-        listed |= hub.all_listed_but(first);
+        let newly = !listed && hub.all_listed_but(first);
+        listed |= newly;
         watches.reconcile(listed).await;
-        if listed && !std::mem::replace(&mut settled, true) {
+        if newly {
             watches.forget_others().await;
             hub.listed(first);
         }
