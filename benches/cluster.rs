@@ -62,8 +62,8 @@ fn main() {
             let rules = json!([{ "host": host, "http": { "paths": [path] } }]);
             let patch = Patch::Merge(json!({ "spec": { "rules": rules } }));
             let begun = Instant::now();
-            let written = ingresses.patch(&name(number), &PatchParams::default(), &patch);
-            runtime.block_on(written).expect("a changed Ingress");
+            let (name, params) = (name(number), PatchParams::default());
+            runtime.block_on(ingresses.patch(&name, &params, &patch)).expect("a changed Ingress");
             while gateway.http(&host).map(|answer| answer.status) != Ok(200) {
                 std::thread::sleep(Duration::from_millis(1));
             }
