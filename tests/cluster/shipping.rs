@@ -6,12 +6,15 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Once;
+use std::thread;
+use std::time::Duration;
 
 use serde_json::Value;
 
 use super::control_plane::ControlPlane;
+use super::eventually;
 use super::gateway::{Gateway, free_ports};
-use super::rights::kubeconfig;
+use super::rights::kubeconfig_of;
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -92,7 +95,7 @@ fn arguments(workload: &Value) -> Vec<&str> {
 
 /// Runs a gateway with the arguments of a workload, as its Service Account: whether it takes them, and gets ready
 /// with the rights it has. `unwatched` are the kinds that it may miss.
-fn run_as_shipped(plane: &ControlPlane, workload: &Value, ports: [u16; 3], unwatched: &[&str]) {
+fn run_as_shipped(plane: &ControlPlane, workload: &Value, ports: [u16; 3], unwatched: &[&str]) -> Gateway {
     let state = tempfile::tempdir().unwrap();
     // What cannot be the same on this machine.
     let replace = |argument: &str| match argument.split_once('=') {
@@ -108,7 +111,7 @@ fn run_as_shipped(plane: &ControlPlane, workload: &Value, ports: [u16; 3], unwat
     }
     all.push("--workers=1".into());
     let all: Vec<_> = all.iter().map(String::as_str).collect();
-    let kubeconfig = kubeconfig(plane, "portcullis");
+    let kubeconfig = kubeconfig_of(plane, "portcullis", "portcullis");
     let gateway = Gateway::start_as_told(&kubeconfig, &all, ports);
     gateway.wait_until_ready();
     let diagnostics = gateway.admin_json("/api/v1/diagnostics");
@@ -117,6 +120,20 @@ fn run_as_shipped(plane: &ControlPlane, workload: &Value, ports: [u16; 3], unwat
         let expected = unwatched.iter().any(|kind| message.contains(kind));
         assert!(finding["reason"] != "NotWatched" || expected, "{diagnostics}");
     }
+    gateway
+}
+
+/// Runs what the CronJob runs, as its Service Account.
+fn rotate_as_shipped(plane: &ControlPlane, job: &Value) {
+    let pod = &job["spec"]["jobTemplate"]["spec"]["template"]["spec"];
+    let account = pod["serviceAccountName"].as_str().unwrap();
+    let arguments = pod["containers"][0]["args"].as_array().unwrap().iter();
+    let output = Command::new(env!("CARGO_BIN_EXE_portcullis"))
+        .args(arguments.map(|argument| argument.as_str().unwrap()))
+        .arg(format!("--kubeconfig={}", kubeconfig_of(plane, "portcullis", account).display()))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
 }
 
 #[test]
@@ -305,7 +322,8 @@ fn a_gateway_runs_with_the_arguments_and_rights_of_the_chart() {
         let ports @ [http, https, admin] = free_ports();
         let values = format!(
             "controller: {{ containerPort: {{ http: {http}, https: {https} }}, metrics: {{ port: {admin} }}, \
-             ingressClassResource: {{ name: nginx, controllerValue: k8s.io/ingress-nginx }}, scope: {scope} }}"
+             ingressClassResource: {{ name: nginx, controllerValue: k8s.io/ingress-nginx }}, scope: {scope}, \
+             sessionTickets: {{ enabled: true }} }}"
         );
         let manifest = rendered(&helm, &values);
         plane.apply(&manifest);
@@ -316,7 +334,18 @@ fn a_gateway_runs_with_the_arguments_and_rights_of_the_chart() {
         if !unwatched.is_empty() {
             plane.kubectl(&["delete", "clusterrolebinding", "portcullis"]);
         }
-        run_as_shipped(&plane, deployment, ports, unwatched);
+        let gateway = run_as_shipped(&plane, deployment, ports, unwatched);
+        let missed = || gateway.reasons("portcullis", "portcullis-session-tickets");
+        if unwatched.is_empty() {
+            assert_eq!(missed(), ["SecretNotFound"]);
+        }
+        // Made the first time, and changed the second.
+        rotate_as_shipped(&plane, named(&objects, "CronJob", "portcullis-session-tickets"));
+        eventually("the keys are not found", || match missed() {
+            reasons if reasons.is_empty() && gateway.log().contains("session ticket keys") => Ok(()),
+            reasons => Err(format!("{reasons:?}")),
+        });
+        thread::sleep(Duration::from_secs(1)); // Keys are named by the second.
     }
 }
 
