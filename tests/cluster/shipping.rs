@@ -182,7 +182,7 @@ fn what_is_optional_is_accepted() {
             seen.extend(objects.iter().map(|object| object["kind"].as_str().unwrap().to_owned()));
         }
     }
-    for kind in ["HorizontalPodAutoscaler", "CronJob", "ServiceMonitor", "PrometheusRule"] {
+    for kind in ["HorizontalPodAutoscaler", "CronJob", "NetworkPolicy", "ServiceMonitor", "PrometheusRule"] {
         assert!(seen.iter().any(|it| it == kind), "{kind} of {seen:?}");
     }
 }
@@ -243,6 +243,7 @@ controller:
   resources: { limits: { memory: 1Gi } }
   updateStrategy: { rollingUpdate: { maxUnavailable: 1 } }
   sessionTickets: { enabled: true }
+  networkPolicy: { enabled: true }
   autoscaling: { enabled: true, targetMemoryUtilizationPercentage: 80 }
   service: { annotations: { example.com/lb: nlb }, loadBalancerSourceRanges: [192.0.2.0/24], loadBalancerClass: example.com/lb }
   metrics: { enabled: true, serviceMonitor: { enabled: true, additionalLabels: { release: prometheus } }, prometheusRule: { enabled: true } }
@@ -265,7 +266,9 @@ fn the_chart_is_accepted_with_the_values_of_ingress_nginx() {
         }
     }
     let all = dry_run(&plane, &rendered(&helm, VALUES[5]));
-    assert_eq!(of_kind(&all, "HorizontalPodAutoscaler").len(), 1);
+    for kind in ["HorizontalPodAutoscaler", "NetworkPolicy", "ServiceMonitor", "CronJob"] {
+        assert_eq!(of_kind(&all, kind).len(), 1, "{kind}");
+    }
     for job in of_kind(&all, "CronJob") {
         expect_restricted(&plane, &job["spec"]["jobTemplate"]["spec"]["template"]);
     }
