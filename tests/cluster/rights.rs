@@ -14,11 +14,16 @@ use super::secrets::{create_secret, ingress};
 pub const RBAC: &str = include_str!("../../config/kubernetes/rbac.yaml");
 
 /// A kubeconfig for the Service Account `portcullis` of `namespace`.
-pub fn kubeconfig(plane: &ControlPlane, namespace: &str) -> PathBuf {
-    let token = plane.kubectl(&["-n", namespace, "create", "token", "portcullis"]);
+fn kubeconfig(plane: &ControlPlane, namespace: &str) -> PathBuf {
+    kubeconfig_of(plane, namespace, "portcullis")
+}
+
+/// A kubeconfig for a Service Account.
+pub fn kubeconfig_of(plane: &ControlPlane, namespace: &str, account: &str) -> PathBuf {
+    let token = plane.kubectl(&["-n", namespace, "create", "token", account]);
     let admin = fs::read_to_string(plane.kubeconfig()).unwrap();
     let (head, _) = admin.split_once("users:").unwrap();
-    let path = plane.path().join(format!("{namespace}.kubeconfig"));
+    let path = plane.path().join(format!("{namespace}-{account}.kubeconfig"));
     let user = format!(
         "users: [{{ name: gateway, user: {{ token: {} }} }}]\n\
          contexts: [{{ name: test, context: {{ cluster: test, user: gateway, namespace: {namespace} }} }}]\n\

@@ -6,12 +6,15 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Once;
+use std::thread;
+use std::time::Duration;
 
 use serde_json::Value;
 
 use super::control_plane::ControlPlane;
+use super::eventually;
 use super::gateway::{Gateway, free_ports};
-use super::rights::kubeconfig;
+use super::rights::kubeconfig_of;
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -92,7 +95,7 @@ fn arguments(workload: &Value) -> Vec<&str> {
 
 /// Runs a gateway with the arguments of a workload, as its Service Account: whether it takes them, and gets ready
 /// with the rights it has. `unwatched` are the kinds that it may miss.
-fn run_as_shipped(plane: &ControlPlane, workload: &Value, ports: [u16; 3], unwatched: &[&str]) {
+fn run_as_shipped(plane: &ControlPlane, workload: &Value, ports: [u16; 3], unwatched: &[&str]) -> Gateway {
     let state = tempfile::tempdir().unwrap();
     // What cannot be the same on this machine.
     let replace = |argument: &str| match argument.split_once('=') {
@@ -108,7 +111,7 @@ fn run_as_shipped(plane: &ControlPlane, workload: &Value, ports: [u16; 3], unwat
     }
     all.push("--workers=1".into());
     let all: Vec<_> = all.iter().map(String::as_str).collect();
-    let kubeconfig = kubeconfig(plane, "portcullis");
+    let kubeconfig = kubeconfig_of(plane, "portcullis", "portcullis");
     let gateway = Gateway::start_as_told(&kubeconfig, &all, ports);
     gateway.wait_until_ready();
     let diagnostics = gateway.admin_json("/api/v1/diagnostics");
@@ -117,6 +120,20 @@ fn run_as_shipped(plane: &ControlPlane, workload: &Value, ports: [u16; 3], unwat
         let expected = unwatched.iter().any(|kind| message.contains(kind));
         assert!(finding["reason"] != "NotWatched" || expected, "{diagnostics}");
     }
+    gateway
+}
+
+/// Runs what the CronJob runs, as its Service Account.
+fn rotate_as_shipped(plane: &ControlPlane, job: &Value) {
+    let pod = &job["spec"]["jobTemplate"]["spec"]["template"]["spec"];
+    let account = pod["serviceAccountName"].as_str().unwrap();
+    let arguments = pod["containers"][0]["args"].as_array().unwrap().iter();
+    let output = Command::new(env!("CARGO_BIN_EXE_portcullis"))
+        .args(arguments.map(|argument| argument.as_str().unwrap()))
+        .arg(format!("--kubeconfig={}", kubeconfig_of(plane, "portcullis", account).display()))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
 }
 
 #[test]
@@ -165,7 +182,7 @@ fn what_is_optional_is_accepted() {
             seen.extend(objects.iter().map(|object| object["kind"].as_str().unwrap().to_owned()));
         }
     }
-    for kind in ["HorizontalPodAutoscaler", "CronJob", "ServiceMonitor", "PrometheusRule"] {
+    for kind in ["HorizontalPodAutoscaler", "CronJob", "NetworkPolicy", "ServiceMonitor", "PrometheusRule"] {
         assert!(seen.iter().any(|it| it == kind), "{kind} of {seen:?}");
     }
 }
@@ -226,6 +243,7 @@ controller:
   resources: { limits: { memory: 1Gi } }
   updateStrategy: { rollingUpdate: { maxUnavailable: 1 } }
   sessionTickets: { enabled: true }
+  networkPolicy: { enabled: true }
   autoscaling: { enabled: true, targetMemoryUtilizationPercentage: 80 }
   service: { annotations: { example.com/lb: nlb }, loadBalancerSourceRanges: [192.0.2.0/24], loadBalancerClass: example.com/lb }
   metrics: { enabled: true, serviceMonitor: { enabled: true, additionalLabels: { release: prometheus } }, prometheusRule: { enabled: true } }
@@ -248,7 +266,9 @@ fn the_chart_is_accepted_with_the_values_of_ingress_nginx() {
         }
     }
     let all = dry_run(&plane, &rendered(&helm, VALUES[5]));
-    assert_eq!(of_kind(&all, "HorizontalPodAutoscaler").len(), 1);
+    for kind in ["HorizontalPodAutoscaler", "NetworkPolicy", "ServiceMonitor", "CronJob"] {
+        assert_eq!(of_kind(&all, kind).len(), 1, "{kind}");
+    }
     for job in of_kind(&all, "CronJob") {
         expect_restricted(&plane, &job["spec"]["jobTemplate"]["spec"]["template"]);
     }
@@ -305,7 +325,8 @@ fn a_gateway_runs_with_the_arguments_and_rights_of_the_chart() {
         let ports @ [http, https, admin] = free_ports();
         let values = format!(
             "controller: {{ containerPort: {{ http: {http}, https: {https} }}, metrics: {{ port: {admin} }}, \
-             ingressClassResource: {{ name: nginx, controllerValue: k8s.io/ingress-nginx }}, scope: {scope} }}"
+             ingressClassResource: {{ name: nginx, controllerValue: k8s.io/ingress-nginx }}, scope: {scope}, \
+             sessionTickets: {{ enabled: true }} }}"
         );
         let manifest = rendered(&helm, &values);
         plane.apply(&manifest);
@@ -316,7 +337,18 @@ fn a_gateway_runs_with_the_arguments_and_rights_of_the_chart() {
         if !unwatched.is_empty() {
             plane.kubectl(&["delete", "clusterrolebinding", "portcullis"]);
         }
-        run_as_shipped(&plane, deployment, ports, unwatched);
+        let gateway = run_as_shipped(&plane, deployment, ports, unwatched);
+        let missed = || gateway.reasons("portcullis", "portcullis-session-tickets");
+        if unwatched.is_empty() {
+            assert_eq!(missed(), ["SecretNotFound"]);
+        }
+        // Made the first time, and changed the second.
+        rotate_as_shipped(&plane, named(&objects, "CronJob", "portcullis-session-tickets"));
+        eventually("the keys are not found", || match missed() {
+            reasons if reasons.is_empty() && gateway.log().contains("session ticket keys") => Ok(()),
+            reasons => Err(format!("{reasons:?}")),
+        });
+        thread::sleep(Duration::from_secs(1)); // Keys are named by the second.
     }
 }
 

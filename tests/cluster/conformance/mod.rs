@@ -2,6 +2,7 @@
 //! `e2e/COVERAGE.md`, whose number begins its name.
 
 mod certificates;
+mod classes;
 mod endpoints;
 mod lifecycle;
 mod ocsp;
