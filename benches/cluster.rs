@@ -37,7 +37,7 @@ fn main() {
     let Some(plane) = ControlPlane::start() else { return };
     plane.namespace("bench");
     plane.apply(&Backend::start("bench").manifest("bench", "web"));
-    let all: Vec<_> = (0..INGRESSES).map(|number| ingress(number)).collect();
+    let all: Vec<_> = (0..INGRESSES).map(ingress).collect();
     plane.kubectl_with(&["create", "-f", "-"], &all.join("---\n"));
     let gateway = Gateway::start(&plane.kubeconfig(), &["--log-level=warn"]);
     gateway.expect_http(&host(INGRESSES - 1), 200);
