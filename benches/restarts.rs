@@ -33,7 +33,7 @@ fn main() {
             let (end, ended) = mpsc::channel();
             let load = Load { new_connections: 16, keep_alive: 2, http2: 1, downloads: 2, websockets: 2 };
             let clients = move || {
-                let (tally, ()) = during(address, &root, load, move || _ = ended.recv());
+                let (tally, _) = during(address, &root, load, move || ended.recv());
                 tally.losses.borrow().iter().take(10).for_each(|loss| eprintln!("lost: {loss}"));
                 (tally.handshakes.get(), tally.requests.get(), tally.losses.borrow().len())
             };

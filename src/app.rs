@@ -81,6 +81,10 @@ pub fn serve(
     raise_file_limit();
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build_local(Default::default())?;
+    if let Some(name) = config_map::name(&loaded.settings) {
+        // For the case that it takes too long.
+        link.tell(&FromGeneration::Waiting { reason: format!("waiting for ConfigMap {name}") });
+    }
     let loaded = runtime.block_on(config_map::load(&mut inputs, loaded, start))?;
     logging.set(&loaded.settings);
     let settings = Arc::new(loaded.settings.clone());

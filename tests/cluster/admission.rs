@@ -46,7 +46,8 @@ fn what_takes_anothers_path_is_refused_and_what_will_not_work_is_warned_of() {
     assert!(!said.contains("Warning"), "{said}");
     gateway.expect_http("a.example.com", 200);
 
-    let conflict = plain("late", "a.example.com");
+    // Of two of the same second the first by name is the older.
+    let conflict = plain("young", "a.example.com");
     let refused = plane.try_apply(&conflict).unwrap_err();
     assert!(
         refused.contains("admission webhook \"ingresses.portcullis.dev\" denied the request"),

@@ -151,6 +151,8 @@ fn what_is_not_to_be_kept_is_not() {
         (_, now) if now > before => Ok(()),
         (_, now) => Err(format!("generation {now}")),
     });
+    let events = plane.kubectl(&["get", "events", "--all-namespaces"]);
+    assert!(!events.contains("RestartPending"), "there is no ConfigMap to say it about: {events}");
     eventually("keys stay on disk", || match state.path().join("objects").exists() {
         true => Err(format!("{:?}", files(state.path()))),
         false => Ok(()),

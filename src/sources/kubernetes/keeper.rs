@@ -199,3 +199,63 @@ impl Writer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn writer(folder: &tempfile::TempDir) -> Writer {
+        let kept = Kept::new(folder.path().join("objects"), "api.test".into());
+        Writer { kept, prepared: HashSet::new(), incomplete: HashSet::new() }
+    }
+
+    fn object(name: &str, text: Option<&str>) -> (Arc<str>, Note) {
+        let text = text.map(|text| Text::new(text.as_bytes().to_vec()));
+        let (namespace, name) = name.split_once('/').unwrap();
+        ("services".into(), Note::Object(ObjectName::new(namespace, name), text))
+    }
+
+    fn confirmed(version: &str) -> (Arc<str>, Note) {
+        ("services".into(), Note::Confirmed(version.into()))
+    }
+
+    /// The texts that are kept, and the version they are confirmed at.
+    fn content(writer: &Writer) -> (Vec<String>, String) {
+        let loaded = writer.kept.load(&writer.kept.shelf("services")).expect("a label");
+        let texts = loaded.objects.iter().map(|text| String::from_utf8(text.to_vec()).unwrap());
+        let mut texts: Vec<_> = texts.collect();
+        texts.sort();
+        (texts, loaded.label.version)
+    }
+
+    #[test]
+    fn of_several_notes_about_an_object_the_last_counts() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut writer = writer(&folder);
+        let only = HashSet::from([ObjectName::new("shop", "a")]);
+        writer.write(vec![
+            object("shop/a", Some("1")),
+            object("shop/b", Some("2")),
+            ("services".into(), Note::Only(only)),
+            object("shop/a", Some("3")),
+            object("shop/c", Some("4")),
+            object("shop/d", Some("5")),
+            object("shop/d", None),
+            confirmed("7"),
+        ]);
+        assert_eq!(content(&writer), (vec!["3".into(), "4".into()], "7".into()));
+    }
+
+    #[test]
+    fn what_could_not_be_written_is_not_confirmed() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut writer = writer(&folder);
+        writer.write(vec![object("shop/a", Some("1")), confirmed("7")]);
+        // In the place of a folder.
+        fs::write(folder.path().join("objects/services/blog"), "").unwrap();
+        writer.write(vec![object("blog/b", Some("2")), object("shop/a", Some("3")), confirmed("8")]);
+        assert_eq!(content(&writer), (vec!["3".into()], "7".into()), "as of when it was complete");
+    }
+}
