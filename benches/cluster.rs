@@ -37,7 +37,7 @@ fn main() {
     let Some(plane) = ControlPlane::start() else { return };
     plane.namespace("bench");
     plane.apply(&Backend::start("bench").manifest("bench", "web"));
-    let all: Vec<_> = (0..INGRESSES).map(|number| ingress(number)).collect();
+    let all: Vec<_> = (0..INGRESSES).map(ingress).collect();
     plane.kubectl_with(&["create", "-f", "-"], &all.join("---\n"));
     let gateway = Gateway::start(&plane.kubeconfig(), &["--log-level=warn"]);
     gateway.expect_http(&host(INGRESSES - 1), 200);
@@ -62,8 +62,8 @@ fn main() {
             let rules = json!([{ "host": host, "http": { "paths": [path] } }]);
             let patch = Patch::Merge(json!({ "spec": { "rules": rules } }));
             let begun = Instant::now();
-            let written = ingresses.patch(&name(number), &PatchParams::default(), &patch);
-            runtime.block_on(written).expect("a changed Ingress");
+            let (name, params) = (name(number), PatchParams::default());
+            runtime.block_on(ingresses.patch(&name, &params, &patch)).expect("a changed Ingress");
             while gateway.http(&host).map(|answer| answer.status) != Ok(200) {
                 std::thread::sleep(Duration::from_millis(1));
             }
