@@ -30,7 +30,7 @@ impl Backoff {
             // again is not to be asked without a pause.
             ApiError::Expired | ApiError::Rewound if self.failures == 0 => Duration::ZERO,
             ApiError::Reselected => return Duration::ZERO,
-            ApiError::Absent | ApiError::Refused { code: 401 | 403 | 404, .. } => REFUSED,
+            ApiError::Absent | ApiError::Refused { code: 400 | 401 | 403 | 404, .. } => REFUSED,
             ApiError::Refused { retry_after: Some(wait), .. } => (*wait).clamp(PAUSE.0, RETRY_AFTER),
             _ => (PAUSE.0 * 2u32.saturating_pow(self.failures.min(10))).min(PAUSE.1),
         };

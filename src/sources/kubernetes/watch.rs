@@ -435,7 +435,7 @@ impl Watch {
             return;
         }
         match error {
-            ApiError::Refused { code: 403 | 404, .. } | ApiError::Absent => {
+            ApiError::Refused { code: 400 | 403 | 404, .. } | ApiError::Absent => {
                 tracing::warn!(what = %self.target.name, "{message}");
             }
             // What a restart of the API server looks like.
