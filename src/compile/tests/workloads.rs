@@ -155,3 +155,21 @@ fn roots_that_cannot_be_used_leave_the_last_good_ones_in_force() {
     assert!(world.compiled.snapshot.mesh.is_some());
     assert_eq!(world.reasons()[0].0, "InvalidTrustBundle");
 }
+
+#[test]
+fn the_addresses_of_services_are_known_with_their_namespaces() {
+    let service = |name: &str, address: &str| {
+        decode(&json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "a"},
+            "spec": {"clusterIP": address, "ports": [{"port": 80}]},
+        }))
+    };
+    let known = |world: &World, address: &str| {
+        let at = world.compiled.snapshot.workloads.services.get(&address.parse().unwrap());
+        at.map(|namespaces| namespaces.iter().map(ToString::to_string).collect::<Vec<_>>())
+    };
+    let mut world = World::new([service("web", "10.96.0.1")]);
+    assert_eq!(known(&world, "10.96.0.1"), Some(vec!["a".to_owned()]));
+    world.apply([service("web", "10.96.0.2")]);
+    assert_eq!((known(&world, "10.96.0.1"), known(&world, "10.96.0.2").is_some()), (None, true));
+}

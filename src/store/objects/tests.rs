@@ -337,3 +337,65 @@ fn secrets() {
         assert!(findings[0].ends_with(" data.tls.crt"), "{findings:?}");
     }
 }
+
+#[test]
+fn secrets_of_workloads_as_citadel_writes_them() {
+    let authority = crate::testing::certificates::Authority::new("mesh");
+    let pem = authority.workload("spiffe://cluster.local/ns/shop/sa/web").issue();
+    let layout = |key: &str| {
+        secret(json!({"type": "istio.io/key-and-cert", "stringData": {
+            "cert-chain.pem": pem.certificates_pem(), "key.pem": key, "root-cert.pem": authority.pem(),
+            "ca-crl.pem": "a list",
+        }}))
+    };
+    let (whole, findings) = layout(&pem.key_pem);
+    assert!(findings.is_empty(), "{findings:?}");
+    assert!(matches!(whole.pair, Some(Ok(_))));
+    let authorities = whole.authorities.unwrap();
+    assert_eq!((&*authorities.roots, &*authorities.revocations), (authority.pem().as_str(), "a list"));
+    let (_, findings) = layout("nothing");
+    assert!(findings[0].ends_with("data.key.pem"), "the field is named as it is: {findings:?}");
+
+    let (roots, _) = secret(json!({"stringData": {"ca.crt": "roots"}}));
+    assert_eq!(&*roots.authorities.unwrap().roots, "roots");
+    let tls = json!({"tls.crt": pem.certificates_pem(), "tls.key": pem.key_pem, "ca.crt": authority.pem()});
+    let (tls, _) = secret(json!({"stringData": tls}));
+    assert!(tls.pair.is_some() && tls.authorities.is_none(), "nobody asks for it there");
+}
+
+#[test]
+fn pods_say_how_they_are_reached() {
+    let pod = |metadata: Value, spec: Value| {
+        let object = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec,
+            "status": {"podIPs": [{"ip": "10.0.0.1"}]}});
+        match fine(&object) {
+            Object::Pod(pod) => (pod.host_network, pod.hbone),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(pod(json!({"name": "a"}), json!({})), (false, false));
+    assert_eq!(pod(json!({"name": "a"}), json!({"hostNetwork": true})), (true, false));
+    let redirected = json!({"name": "a", "annotations": {"ambient.istio.io/redirection": "enabled"}});
+    assert_eq!(pod(redirected, json!({"hostNetwork": false})), (false, true));
+    let by_itself = json!({"name": "a", "labels": {"networking.istio.io/tunnel": "http"}});
+    assert_eq!(pod(by_itself, json!({})), (false, true));
+    let off = json!({"name": "a", "annotations": {"ambient.istio.io/redirection": "disabled"}});
+    assert_eq!(pod(off, json!({})), (false, false));
+}
+
+#[test]
+fn services_have_the_addresses_that_pods_know() {
+    let addresses = |spec: Value| {
+        let object =
+            json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": spec});
+        match fine(&object) {
+            Object::Service(service) => service.addresses.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let both = json!({"clusterIP": "10.96.0.1", "clusterIPs": ["10.96.0.1", "fd00::1"]});
+    assert_eq!(addresses(both), ["10.96.0.1", "fd00::1"]);
+    assert_eq!(addresses(json!({"clusterIP": "10.96.0.1"})), ["10.96.0.1"]);
+    assert!(addresses(json!({"clusterIP": "None", "clusterIPs": ["None"]})).is_empty());
+    assert!(addresses(json!({})).is_empty());
+}
