@@ -14,7 +14,7 @@ use super::secrets::{create_secret, ingress};
 pub const RBAC: &str = include_str!("../../config/kubernetes/rbac.yaml");
 
 /// A kubeconfig for the Service Account `portcullis` of `namespace`.
-fn kubeconfig(plane: &ControlPlane, namespace: &str) -> PathBuf {
+pub fn kubeconfig(plane: &ControlPlane, namespace: &str) -> PathBuf {
     kubeconfig_of(plane, namespace, "portcullis")
 }
 
