@@ -250,6 +250,7 @@ controller:
 imagePullSecrets: [{ name: registry }]
 "#,
     "controller: { service: { type: NodePort, nodePorts: { http: 30080, https: 30443 } } }",
+    "controller: { admissionWebhooks: { enabled: true, failurePolicy: Fail }, networkPolicy: { enabled: true } }",
     "{ rbac: { create: false }, serviceAccount: { create: false, name: other } }",
 ];
 
@@ -298,6 +299,7 @@ fn the_chart_and_the_kustomization_agree() {
         "/spec/template/spec/terminationGracePeriodSeconds",
         "/spec/template/spec/securityContext",
         "/spec/template/spec/containers/0/resources",
+        "/spec/template/spec/volumes",
         "/spec/strategy",
         "/spec/replicas",
     ];
@@ -360,7 +362,7 @@ fn values_that_mean_nothing_here_are_refused_by_name() {
         ("tcp: { 9000: default/db:9000 }", "tcp"),
         ("udp: { 53: default/dns:53 }", "udp"),
         ("controller: { allowSnippetAnnotations: true }", "allowSnippetAnnotations"),
-        ("controller: { admissionWebhooks: { enabled: true } }", "admissionWebhooks"),
+        ("controller: { admissionWebhooks: { failurePolicy: Maybe } }", "failurePolicy"),
         ("controller: { replicas: 3 }", "replicas"),
         ("controller: { scope: { enabled: true } }", "scope"),
         ("controller: { kind: StatefulSet }", "kind"),
