@@ -88,10 +88,10 @@ fn listeners(settings: &Settings, workers: usize) -> Vec<Listener> {
         for (port, number) in public.into_iter().chain(mesh).chain(hbone) {
             listeners.push(Listener { port, address: SocketAddr::new(*ip, number), sockets: workers });
         }
-        if settings.ca {
-            let address = SocketAddr::new(*ip, settings.ca_port);
-            listeners.push(Listener { port: Port::CaPort, address, sockets: 1 });
-        }
+    }
+    if settings.ca {
+        let address = SocketAddr::new(settings.ca_bind_address, settings.ca_port);
+        listeners.push(Listener { port: Port::CaPort, address, sockets: 1 });
     }
     let admin = SocketAddr::new(settings.admin_bind_address, settings.admin_port);
     listeners.push(Listener { port: Port::AdminPort, address: admin, sockets: 1 });

@@ -172,7 +172,11 @@ impl Instance {
                 () = controller.changed() => sleep(GATHER).await,
                 _ = stop.wait_for(|stop| *stop) => break,
             }
-            controller.turn(now()).await;
+            // A turn that is cut off has written some objects, each of them whole.
+            tokio::select! {
+                () = controller.turn(now()) => {}
+                _ = stop.wait_for(|stop| *stop) => break,
+            }
             match endpoint.refresh(&authority.load_full(), now()) {
                 Ok(false) => {}
                 Ok(true) => tracing::info!("the CSR service has a new certificate"),

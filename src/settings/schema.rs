@@ -336,6 +336,9 @@ settings! {
     /// Whether the gateway runs the workload CA, in threads of its own beside the workers.
     ca: bool = false,
         Restart("the CA is started with the process"), None, "true";
+    /// Address of the CA's CSR service.
+    ca_bind_address: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST),
+        Restart("listeners are opened before workers start"), None, "10.0.0.5";
     /// Port of the CA's CSR service; 0 lets the system choose.
     ca_port: u16 = 8060,
         Restart("listeners are opened before workers start"), None, "15012";

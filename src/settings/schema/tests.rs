@@ -49,6 +49,7 @@ fn restart_is_required_for_what_is_made_at_start_only() {
         "bind-address",
         "ca",
         "ca-accounts",
+        "ca-bind-address",
         "ca-cluster-id",
         "ca-dir",
         "ca-gateway-account",
