@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use base64::Engine;
+use portcullis::testing::openssl::certificate_pem;
 use portcullis::tls::ocsp::testing::{Ca, Issued};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme};
@@ -70,8 +70,8 @@ impl Site {
 
     pub fn serve_chain(&self, host: &str, leaf: &Issued, chain: &[&CertificateDer<'_>]) {
         let name = host.replace('.', "-");
-        let chain: String = chain.iter().map(|der| pem("CERTIFICATE", der)).collect();
-        let chain = indented(&(pem("CERTIFICATE", &leaf.der) + &chain));
+        let chain: String = chain.iter().map(|der| certificate_pem(der)).collect();
+        let chain = indented(&(certificate_pem(&leaf.der) + &chain));
         let key = indented(&leaf.key.serialize_pem());
         let yaml = format!(
             "apiVersion: v1\nkind: Secret\nmetadata: {{name: {name}, namespace: shop}}\ntype: kubernetes.io/tls\n\
@@ -263,10 +263,4 @@ fn loopback(port: u16) -> SocketAddr {
 
 fn indented(text: &str) -> String {
     text.lines().map(|line| format!("    {line}\n")).collect()
-}
-
-pub fn pem(label: &str, der: &[u8]) -> String {
-    let text = base64::prelude::BASE64_STANDARD.encode(der);
-    let lines: Vec<&str> = text.as_bytes().chunks(64).map(|c| std::str::from_utf8(c).unwrap()).collect();
-    format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", lines.join("\n"))
 }
