@@ -8,6 +8,10 @@
 mod config_map;
 mod sockets;
 mod stapler;
+mod start;
+mod succession;
+mod view;
+mod workers;
 mod workload_ca;
 
 use std::collections::BTreeMap;
@@ -16,47 +20,39 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, bail};
-use prometheus_client::registry::Registry;
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
+use anyhow::bail;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
-use crate::admin::view::{PendingRestart, SettingsStatus, SourceStatus, View};
-use crate::admin::{self, AdminState};
-use crate::admission::{self, Admission, Answer, Question, Review, judge};
+use crate::admin::view::{PendingRestart, View};
+use crate::admission::{self, Answer, Question, Review, judge};
 use crate::compile::{Compiled, compile};
-use crate::diagnostics::{Diagnostic, ObjectRef, Severity};
+use crate::diagnostics::{Diagnostic, ObjectRef};
 use crate::net::drain::Closing;
-use crate::proxy::worker::{self, WorkerParts};
-use crate::settings::choices::{RestartMode, Source};
 use crate::settings::load::{Inputs, Loaded};
 use crate::settings::reload::{Applied, Reload, Reloader};
-use crate::settings::{Change, ChangeCounts, Settings};
+use crate::settings::{ChangeCounts, Settings};
 use crate::snapshot::shared::Shared;
-use crate::sources::directory::Directory;
-use crate::sources::kubernetes::{self, Keep, Kubernetes};
-use crate::sources::mesh_files::{MeshFiles, MeshPaths};
+use crate::sources::kubernetes::{self};
+use crate::sources::mesh_files::MeshPaths;
 use crate::sources::origins::Origins;
 use crate::sources::{Batch, ObjectFindings, WatchState};
 use crate::status::Outbox;
 use crate::store::objects::ConfigMap;
 use crate::store::{Event, Store};
 use crate::supervisor::link::Link;
-use crate::supervisor::messages::{FromGeneration, Start, Status, TicketKeys, ToGeneration};
-use crate::telemetry::access_log::AccessLogs;
+use crate::supervisor::messages::{FromGeneration, Start, ToGeneration};
 use crate::telemetry::logging::Logging;
-use crate::telemetry::worker_stats::WorkerStats;
 use crate::tls::client::ClientTls;
 use crate::tls::own_identity::OwnIdentity;
 use crate::tls::tickets::Tickets;
-use sockets::{Sockets, WorkerSockets};
+use sockets::Sockets;
 use stapler::Stapler;
+use succession::Succession;
+use workers::Workers;
 use workload_ca::WorkloadCa;
 
 /// Batches of events that may wait for the control loop.
@@ -101,71 +97,6 @@ pub fn serve(
     let mut control = Control::new(settings, compiled, tickets, sockets, logging, succession)?;
     control.changes = start.changes;
     runtime.block_on(control.run(inputs, loaded))
-}
-
-/// How this generation stands to its supervisor and to the generation before it.
-struct Succession {
-    link: Rc<Link>,
-    generation: u64,
-    /// Another generation serves until this one does, and has the admin port.
-    succeeds: bool,
-    /// The number of the last snapshot before this generation.
-    snapshot: u64,
-    /// The supervisor knows that this one is ready.
-    offered: bool,
-    /// The supervisor has said that this one shall serve.
-    serving: bool,
-    /// Why this one is not ready, as the supervisor was told last.
-    waiting: Option<String>,
-    /// What all generations are doing, as the supervisor told last.
-    status: Status,
-    /// The restart-requiring changes that the supervisor was told of last, and whether it may act on them. While
-    /// this generation does not serve it would not listen.
-    wanted: Vec<Change>,
-    mode: RestartMode,
-}
-
-impl Succession {
-    fn new(link: Rc<Link>, start: &Start) -> Self {
-        let mode = RestartMode::Automatic;
-        let (offered, serving, waiting) = (false, false, None);
-        let (status, wanted) = (Status::default(), Vec::new());
-        let (generation, succeeds, snapshot) = (start.generation, start.succeeds, start.snapshot);
-        Self { link, generation, succeeds, snapshot, offered, serving, waiting, status, wanted, mode }
-    }
-
-    fn tell_settings(&self, settings: &Settings) {
-        self.link.tell(&FromGeneration::Settings { settings: Box::new(settings.clone()) });
-    }
-
-    fn tell_tickets(&self, tickets: &Tickets) {
-        self.link.tell(&FromGeneration::Tickets { keys: TicketKeys::new(tickets.keys_for_successor()) });
-    }
-
-    /// Tells that what is pending, or whether it may be restarted for it, has changed.
-    fn tell_pending(&mut self, pending: &[Change], mode: RestartMode) {
-        if self.wanted != pending || self.mode != mode {
-            (self.wanted, self.mode) = (pending.to_vec(), mode);
-            if self.serving {
-                self.tell_wanted();
-            }
-        }
-    }
-
-    fn tell_wanted(&self) {
-        let keys = self.wanted.iter().map(|change| change.key.to_owned()).collect();
-        self.link.tell(&FromGeneration::RestartWanted { keys });
-    }
-
-    /// Tells what is waited for, for the case that it never comes.
-    fn tell_waiting(&mut self, reason: Option<String>) {
-        if let Some(reason) = reason.filter(|_| !self.offered)
-            && self.waiting.as_ref() != Some(&reason)
-        {
-            self.link.tell(&FromGeneration::Waiting { reason: reason.clone() });
-            self.waiting = Some(reason);
-        }
-    }
 }
 
 /// The control loop's own state: all that is mutable above the data plane.
@@ -402,51 +333,6 @@ impl Control {
         }
     }
 
-    fn start_admin(&mut self) -> anyhow::Result<()> {
-        let Some(listener) = self.admin.take() else { return Ok(()) };
-        let listener = tokio::net::TcpListener::from_std(listener)?;
-        let mut registry = Registry::default();
-        self.stapler.metrics().register(registry.sub_registry_with_prefix("portcullis"));
-        if let Some(ca) = &self.ca {
-            // Under the names that dashboards for Istio's CA know.
-            ca.metrics().register(&mut registry);
-        }
-        let state = AdminState {
-            shared: self.shared.clone(),
-            workers: self.workers.stats.clone(),
-            access_logs: Some(self.workers.access_logs.clone()),
-            registry: Some(Arc::new(registry)),
-            view: self.view.subscribe(),
-        };
-        self.admin_task = Some(tokio::task::spawn_local(admin::serve(listener, Arc::new(state))));
-        Ok(())
-    }
-
-    /// The first look comes before everything else, so that the first handshake can be verified.
-    fn start_mesh_files(&mut self, batches: mpsc::Sender<Batch>) {
-        let mut files = MeshFiles::default();
-        let paths = self.mesh_paths.subscribe();
-        let first = files.look(&paths.borrow());
-        self.apply(first);
-        tokio::task::spawn_local(files.run(paths, batches));
-    }
-
-    fn start_webhook(&mut self) -> anyhow::Result<()> {
-        let (Some(listener), Some(api), Some(outbox)) = (self.webhook.take(), &self.api, &self.outbox) else {
-            return Ok(());
-        };
-        let admission = Admission {
-            listener: tokio::net::TcpListener::from_std(listener)?,
-            api: api.clone(),
-            namespace: outbox.namespace().to_owned(),
-            settings: self.settings_sender.subscribe(),
-            leader: outbox.leader(),
-            stop: self.webhook_stop.subscribe(),
-        };
-        tokio::task::spawn_local(admission.run(self.question_sender.clone()));
-        Ok(())
-    }
-
     /// Judges an Ingress that is about to be written. Nothing changes by it.
     fn answer(&mut self, question: Question) {
         let answer = match Review::parse(&question.body) {
@@ -459,36 +345,6 @@ impl Control {
         };
         // Whoever asked may have given up.
         let _ = question.answer.send(answer);
-    }
-
-    async fn start_source(&mut self, batches: mpsc::Sender<Batch>) -> anyhow::Result<()> {
-        match self.settings.source {
-            Source::Directory => {
-                if self.settings.manifests.is_empty() {
-                    bail!("no manifests: name a folder with --manifests DIR");
-                }
-                let mut roots = self.settings.manifests.clone();
-                roots.extend(self.ca.iter().flat_map(WorkloadCa::source_folders));
-                let source = Directory { roots, pem_namespace: self.settings.pem_namespace.clone() };
-                self.source = Some(tokio::task::spawn_local(source.run(batches)).abort_handle());
-            }
-            Source::Kubernetes => {
-                let api = kubernetes::connect(self.settings.kubeconfig.as_deref()).await?;
-                self.outbox = Some(Outbox::start(api.client().clone(), self.settings.clone()));
-                self.api = Some(api.clone());
-                let keep =
-                    self.kept_objects().map(|folder| Keep { folder, restore: !self.succession.succeeds });
-                let source = Kubernetes { api, keep, settings: self.settings_sender.subscribe() };
-                self.source = Some(tokio::task::spawn_local(source.run(batches)).abort_handle());
-            }
-        }
-        Ok(())
-    }
-
-    /// Where objects are kept on disk.
-    fn kept_objects(&self) -> Option<PathBuf> {
-        let kept = self.settings.keep_objects && self.settings.source == Source::Kubernetes;
-        self.settings.state_dir.as_deref().filter(|_| kept).map(config_map::objects_folder)
     }
 
     fn apply(&mut self, batch: Batch) {
@@ -634,82 +490,6 @@ impl Control {
         let wait = self.compiled.recheck_at().map(|at| u64::try_from(at - now()).unwrap_or(0));
         Instant::now() + wait.map_or(NEVER, Duration::from_secs)
     }
-
-    /// As the supervisor told them. The rest of the view stays as it is: there may be thousands of findings.
-    fn publish_generations(&mut self, status: Status) {
-        if status.generations.len() == 1
-            && self.kept_objects().is_none()
-            && let Some(state_dir) = &self.settings.state_dir
-        {
-            // Now that no generation is left that may have kept some.
-            kubernetes::forget(&config_map::objects_folder(state_dir));
-        }
-        self.view.send_modify(|view| {
-            let mut next = View::clone(view);
-            next.last_restart_error.clone_from(&status.last_restart_error);
-            next.supervisor = status.supervisor;
-            next.generations = status.generations.clone();
-            *view = Arc::new(next);
-        });
-        self.succession.status = status;
-    }
-
-    fn publish_view(&mut self) {
-        let decoding = self.findings.values().chain(self.object_findings.values()).flatten().cloned();
-        let compiled = self.compiled.report.all().cloned().map(|finding| self.origins.locate(finding));
-        let watches = self.watches.values().filter_map(not_watched);
-        let config_map = config_map::name(&self.settings).into_iter();
-        let settings = config_map
-            .flat_map(|name| config_map::findings(name, &self.succession.wanted, self.rejected.as_deref()));
-        let ca = self.ca.as_ref().and_then(|ca| ca.problem().borrow().clone()).map(ca_is_down);
-        let mut diagnostics: Vec<_> =
-            decoding.chain(compiled).chain(watches).chain(settings).chain(ca).collect();
-        diagnostics.sort();
-        // What is wrong with a pair is found where it is read and where it is used.
-        diagnostics.dedup();
-        let diagnostics: Arc<[Diagnostic]> = diagnostics.into();
-        if let Some(outbox) = &self.outbox {
-            outbox.diagnosed(&diagnostics);
-        }
-        let view = Arc::new(View {
-            ready: self.workers.running() && !self.draining,
-            draining: self.draining,
-            pending_restart: self.pending.clone(),
-            changes: self.changes,
-            last_restart_error: self.succession.status.last_restart_error.clone(),
-            supervisor: self.succession.status.supervisor,
-            generations: self.succession.status.generations.clone(),
-            settings: SettingsStatus { loaded: self.loaded, error: self.rejected.clone() },
-            started: self.started,
-            diagnostics,
-            leader: self.outbox.as_ref().map(Outbox::is_leader),
-            sources: self.source_status(),
-            ..View::default()
-        });
-        self.succession.tell_waiting(view.unready());
-        self.view.send_replace(view);
-    }
-
-    fn source_status(&self) -> Vec<SourceStatus> {
-        if self.watches.is_empty() {
-            let name = self.settings.source.as_str().into();
-            return vec![SourceStatus {
-                name,
-                synced: self.synced,
-                since: self.synced_since,
-                last_error: None,
-                stale_since: None,
-            }];
-        }
-        let status = |watch: &WatchState| SourceStatus {
-            name: watch.name.clone(),
-            synced: watch.synced,
-            since: watch.since,
-            last_error: watch.last_error.clone(),
-            stale_since: watch.stale_since,
-        };
-        self.watches.values().map(status).collect()
-    }
 }
 
 async fn leader_changed(outbox: Option<&mut Outbox>) {
@@ -727,124 +507,6 @@ async fn changed<T>(value: Option<&mut watch::Receiver<T>>) {
     };
     if !alive {
         pending().await
-    }
-}
-
-fn ca_is_down(problem: String) -> Diagnostic {
-    Diagnostic {
-        severity: Severity::Error,
-        file: None,
-        object: None,
-        field: String::new(),
-        reason: "WorkloadCaDown",
-        message: format!("The workload CA is not up: {problem}."),
-    }
-}
-
-/// A watch that brings nothing is worth a word: what is served may be old.
-fn not_watched(watch: &WatchState) -> Option<Diagnostic> {
-    let name = &watch.name;
-    let stale = watch.stale_since.and_then(|since| OffsetDateTime::from_unix_timestamp(since).ok());
-    let (severity, reason, message) = match (&watch.last_error, stale) {
-        (Some(error), Some(since)) => {
-            let since = since.format(&Rfc3339).unwrap_or_default();
-            let message = format!("{name} are served as they were kept on disk at {since}: {error}.");
-            (Severity::Warning, "StaleObjects", message)
-        }
-        (Some(error), None) => {
-            let severity = if watch.synced { Severity::Warning } else { Severity::Error };
-            (severity, "NotWatched", format!("Changes to {name} do not arrive: {error}."))
-        }
-        (None, _) if watch.absent => {
-            let message = format!("The API server has no {name}; they are followed once it has.");
-            (Severity::Info, "KindNotFound", message)
-        }
-        (None, _) => return None,
-    };
-    Some(Diagnostic { severity, file: None, object: None, field: String::new(), reason, message })
-}
-
-/// The threads of the data plane.
-struct Workers {
-    sockets: Vec<WorkerSockets>,
-    shared: Shared,
-    mesh_tls: ClientTls,
-    stats: Vec<Arc<WorkerStats>>,
-    access_logs: Arc<AccessLogs>,
-    threads: Vec<JoinHandle<()>>,
-    stop: watch::Sender<Option<Closing>>,
-    /// The names of those that ended.
-    ended: mpsc::UnboundedReceiver<String>,
-    end: mpsc::UnboundedSender<String>,
-}
-
-impl Workers {
-    fn new(sockets: Vec<WorkerSockets>, shared: &Shared, mesh_tls: ClientTls) -> anyhow::Result<Self> {
-        let (end, ended) = mpsc::unbounded_channel();
-        Ok(Self {
-            stats: sockets.iter().map(|_| Arc::default()).collect(),
-            sockets,
-            shared: shared.clone(),
-            mesh_tls,
-            access_logs: Arc::new(AccessLogs::start(std::io::stdout())?),
-            threads: Vec::new(),
-            stop: watch::channel(None).0,
-            ended,
-            end,
-        })
-    }
-
-    fn running(&self) -> bool {
-        !self.threads.is_empty()
-    }
-
-    /// Starts them the first time it is called.
-    fn start(&mut self) -> anyhow::Result<()> {
-        // All sockets before any worker: a connection that comes in by one of them is soon taken.
-        self.sockets.iter().try_for_each(WorkerSockets::start)?;
-        for (index, (sockets, stats)) in self.sockets.drain(..).zip(&self.stats).enumerate() {
-            let parts = WorkerParts {
-                http: sockets.http,
-                https: sockets.https,
-                mesh: sockets.mesh,
-                hbone: sockets.hbone,
-                shared: self.shared.clone(),
-                stats: stats.clone(),
-                access_log: self.access_logs.for_worker(),
-                // What ingress-nginx does: a backend's certificate is checked where an annotation says so.
-                upstream_tls: ClientTls::unverified(),
-                mesh_tls: self.mesh_tls.clone(),
-                stop: self.stop.subscribe(),
-            };
-            let name = format!("worker-{index}");
-            let ended = Ended(name.clone(), self.end.clone());
-            let thread = thread::Builder::new().name(name).spawn(move || {
-                let ended = ended;
-                if let Err(error) = worker::run(parts) {
-                    tracing::error!(%error, worker = ended.0, "worker failed");
-                }
-            });
-            self.threads.push(thread.context("no thread for a worker")?);
-        }
-        Ok(())
-    }
-
-    /// Tells all to end, and waits for them.
-    async fn drain(&mut self, closing: Closing) {
-        self.stop.send_replace(Some(closing));
-        for _ in 0..self.threads.len() {
-            self.ended.recv().await;
-        }
-    }
-}
-
-/// Says that a worker has ended, in whatever way it did.
-struct Ended(String, mpsc::UnboundedSender<String>);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        // Nobody listens any more when the whole process is ending.
-        let _ = self.1.send(std::mem::take(&mut self.0));
     }
 }
 

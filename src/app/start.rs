@@ -1,0 +1,96 @@
+//! What the control loop starts beside itself: the admin port, the sources and the admission webhook.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::bail;
+use prometheus_client::registry::Registry;
+use tokio::sync::mpsc;
+
+use super::workload_ca::WorkloadCa;
+use super::{Control, config_map};
+use crate::admin::{self, AdminState};
+use crate::admission::Admission;
+use crate::settings::choices::Source;
+use crate::sources::Batch;
+use crate::sources::directory::Directory;
+use crate::sources::kubernetes::{self, Keep, Kubernetes};
+use crate::sources::mesh_files::MeshFiles;
+use crate::status::Outbox;
+
+impl Control {
+    pub(super) fn start_admin(&mut self) -> anyhow::Result<()> {
+        let Some(listener) = self.admin.take() else { return Ok(()) };
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        let mut registry = Registry::default();
+        self.stapler.metrics().register(registry.sub_registry_with_prefix("portcullis"));
+        if let Some(ca) = &self.ca {
+            // Under the names that dashboards for Istio's CA know.
+            ca.metrics().register(&mut registry);
+        }
+        let state = AdminState {
+            shared: self.shared.clone(),
+            workers: self.workers.stats.clone(),
+            access_logs: Some(self.workers.access_logs.clone()),
+            registry: Some(Arc::new(registry)),
+            view: self.view.subscribe(),
+        };
+        self.admin_task = Some(tokio::task::spawn_local(admin::serve(listener, Arc::new(state))));
+        Ok(())
+    }
+
+    /// The first look comes before everything else, so that the first handshake can be verified.
+    pub(super) fn start_mesh_files(&mut self, batches: mpsc::Sender<Batch>) {
+        let mut files = MeshFiles::default();
+        let paths = self.mesh_paths.subscribe();
+        let first = files.look(&paths.borrow());
+        self.apply(first);
+        tokio::task::spawn_local(files.run(paths, batches));
+    }
+
+    pub(super) fn start_webhook(&mut self) -> anyhow::Result<()> {
+        let (Some(listener), Some(api), Some(outbox)) = (self.webhook.take(), &self.api, &self.outbox) else {
+            return Ok(());
+        };
+        let admission = Admission {
+            listener: tokio::net::TcpListener::from_std(listener)?,
+            api: api.clone(),
+            namespace: outbox.namespace().to_owned(),
+            settings: self.settings_sender.subscribe(),
+            leader: outbox.leader(),
+            stop: self.webhook_stop.subscribe(),
+        };
+        tokio::task::spawn_local(admission.run(self.question_sender.clone()));
+        Ok(())
+    }
+
+    pub(super) async fn start_source(&mut self, batches: mpsc::Sender<Batch>) -> anyhow::Result<()> {
+        match self.settings.source {
+            Source::Directory => {
+                if self.settings.manifests.is_empty() {
+                    bail!("no manifests: name a folder with --manifests DIR");
+                }
+                let mut roots = self.settings.manifests.clone();
+                roots.extend(self.ca.iter().flat_map(WorkloadCa::source_folders));
+                let source = Directory { roots, pem_namespace: self.settings.pem_namespace.clone() };
+                self.source = Some(tokio::task::spawn_local(source.run(batches)).abort_handle());
+            }
+            Source::Kubernetes => {
+                let api = kubernetes::connect(self.settings.kubeconfig.as_deref()).await?;
+                self.outbox = Some(Outbox::start(api.client().clone(), self.settings.clone()));
+                self.api = Some(api.clone());
+                let keep =
+                    self.kept_objects().map(|folder| Keep { folder, restore: !self.succession.succeeds });
+                let source = Kubernetes { api, keep, settings: self.settings_sender.subscribe() };
+                self.source = Some(tokio::task::spawn_local(source.run(batches)).abort_handle());
+            }
+        }
+        Ok(())
+    }
+
+    /// Where objects are kept on disk.
+    pub(super) fn kept_objects(&self) -> Option<PathBuf> {
+        let kept = self.settings.keep_objects && self.settings.source == Source::Kubernetes;
+        self.settings.state_dir.as_deref().filter(|_| kept).map(config_map::objects_folder)
+    }
+}
