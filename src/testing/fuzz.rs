@@ -2,9 +2,11 @@
 //! must hold what the rest of the gateway builds on. The targets under `fuzz/` call these.
 
 use std::collections::hash_map::RandomState;
+use std::sync::LazyLock;
 
 use bytes::BytesMut;
 use rustls::server::Acceptor;
+use rustls_pki_types::CertificateDer;
 
 use crate::names::canonical_host;
 use crate::net::proxy_protocol;
@@ -13,6 +15,8 @@ use crate::proxy::http1::head::{HeadLimits, take_head};
 use crate::snapshot::paths::canonical_path;
 use crate::sources::directory::content::decode_manifest;
 use crate::tls::keys::KeyPair;
+use crate::tls::ocsp::response::{unverified_next_update, verify};
+use crate::tls::ocsp::testing::Ca;
 
 /// The head of a request: the same however it is cut.
 pub fn request_head(bytes: &[u8]) {
@@ -98,6 +102,17 @@ pub fn client_hello(bytes: &[u8]) {
     }
 }
 
+/// An OCSP response: none is taken, since nobody has the key that would have to sign it.
+pub fn ocsp_response(bytes: &[u8]) {
+    static LEAF_AND_ISSUER: LazyLock<[CertificateDer<'static>; 2]> = LazyLock::new(|| {
+        let ca = Ca::new("issuer");
+        [ca.leaf().issue().der, ca.der]
+    });
+    let [leaf, issuer] = &*LEAF_AND_ISSUER;
+    let _ = unverified_next_update(bytes);
+    assert!(verify(bytes, leaf, issuer, 1_800_000_000).is_err());
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -106,7 +121,7 @@ mod tests {
 
     /// Bytes that get past the first check of one parser or another.
     fn bytes() -> impl Strategy<Value = Vec<u8>> {
-        let starts: [&[u8]; 7] = [
+        let starts: [&[u8]; 8] = [
             b"",
             b"GET / HTTP/1.1\r\nHost: a\r\n",
             b"5\r\nhello\r\n",
@@ -114,6 +129,8 @@ mod tests {
             b"PROXY TCP4 ",
             b"kind: Ingress\napiVersion: networking.k8s.io/v1\n",
             b"\x16\x03\x01\x00\x05\x01\x00\x00\x01",
+            // Successful, and of the basic type.
+            b"\x30\x22\x0a\x01\x00\xa0\x1d\x30\x1b\x06\x09\x2b\x06\x01\x05\x05\x07\x30\x01\x01\x04\x0e\x30\x0c",
         ];
         let start = prop::sample::select(starts.to_vec());
         (start, prop::collection::vec(any::<u8>(), 0..100)).prop_map(|(start, rest)| [start, &rest].concat())
@@ -122,8 +139,17 @@ mod tests {
     proptest! {
         #[test]
         fn targets_take_anything(bytes in bytes()) {
-            let targets =
-                [request_head, chunked_body, path, host, pem_pair, manifests, proxy_header, client_hello];
+            let targets = [
+                request_head,
+                chunked_body,
+                path,
+                host,
+                pem_pair,
+                manifests,
+                proxy_header,
+                client_hello,
+                ocsp_response,
+            ];
             targets.iter().for_each(|target| target(&bytes));
         }
     }
