@@ -38,7 +38,10 @@ fn main() {
     plane.namespace("bench");
     plane.apply(&Backend::start("bench").manifest("bench", "web"));
     let all: Vec<_> = (0..INGRESSES).map(ingress).collect();
-    plane.kubectl_with(&["create", "-f", "-"], &all.join("---\n"));
+    // Few enough at once for what kubectl prints to fit into a pipe.
+    for some in all.chunks(500) {
+        plane.kubectl_with(&["create", "-f", "-"], &some.join("---\n"));
+    }
     let gateway = Gateway::start(&plane.kubeconfig(), &["--log-level=warn"]);
     gateway.expect_http(&host(INGRESSES - 1), 200);
 
