@@ -72,6 +72,9 @@ fn json(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
+/// Runs a program until its input ends: with the test process at the latest, however that ends.
+const WATCHDOG: &str = r#""$0" "$@" </dev/null & read -r _; kill -KILL $! 2>/dev/null; wait"#;
+
 /// `portcullis ca serve`.
 struct Service {
     child: Child,
@@ -83,7 +86,12 @@ impl Service {
     fn start(plane: &ControlPlane, kubeconfig: &Path, more: &[&str]) -> Self {
         let log = plane.path().join(format!("ca-{}.log", fastrand::u32(..)));
         let serve = ["serve", "--grpc-address=127.0.0.1:0", "--resync=1h"];
-        let mut child = command(kubeconfig, &[&serve, more].concat())
+        let service = command(kubeconfig, &[&serve, more].concat());
+        let mut child = Command::new("sh")
+            .args(["-c", WATCHDOG])
+            .arg(service.get_program())
+            .args(service.get_args())
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(fs::File::create(&log).unwrap())
             .spawn()
@@ -98,7 +106,7 @@ impl Service {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        let _ = self.child.kill();
+        drop(self.child.stdin.take());
         let _ = self.child.wait();
         if std::thread::panicking() {
             eprintln!("--- log of the CA\n{}", fs::read_to_string(&self.log).unwrap_or_default());
