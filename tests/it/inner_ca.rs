@@ -11,10 +11,13 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use base64::Engine as _;
 use portcullis::testing::backend::Backend;
-use portcullis::testing::certificates::Authority;
+use portcullis::testing::certificates::{Authority, PemPair};
 use portcullis::testing::client::Client;
-use portcullis::testing::eventually;
+use portcullis::testing::hbone::NodeProxy;
+use portcullis::testing::tcp::TcpBackend;
+use portcullis::testing::{eventually, eventually_async};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::WebPkiClientVerifier;
@@ -315,4 +318,73 @@ fn any_change_of_a_tls_secret_is_served() {
                 .is_ok_and(|(status, served)| status == 200 && served == wanted)
         });
     }
+}
+
+/// Everything of the mesh from the CA within: the gateway's certificate, the roots, and the client's.
+#[tokio::test]
+async fn tunnels_are_taken_with_certificates_of_the_ca_within_and_of_nobody_else() {
+    let (state, backend) = (State::new(), TcpBackend::echo());
+    let hbone = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+    let account = |namespace: &str, name: &str| {
+        format!("---\nkind: ServiceAccount\nmetadata: {{name: {name}, namespace: {namespace}}}\n")
+    };
+    let objects = [
+        "kind: Namespace\nmetadata: {name: istio-system}\n".to_owned(),
+        account("ingress", "gateway"),
+        account("batch", "job"),
+        "---\napiVersion: v1\nkind: Pod\nmetadata: {name: web-0, namespace: default, labels: {app: web}}\n\
+         spec: {serviceAccountName: web}\nstatus: {podIP: 127.0.0.1}\n"
+            .to_owned(),
+        "---\napiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\nmetadata: {name: jobs, namespace: default}\n\
+         spec: {rules: [{from: [{source: {principals: [cluster.local/ns/batch/sa/job]}}]}]}\n"
+            .to_owned(),
+    ];
+    let ingress = Ingress::new("a", "a.example").path("Prefix", "/", "web").tls("a-tls");
+    let gateway = state
+        .setup(free_port())
+        .setting(&format!("hbone-port: {}", hbone.port()))
+        .setting("hbone-certificate: ingress/istio.gateway")
+        .manifest(objects.concat())
+        .service("web", &[backend.address])
+        .ingress(&ingress.own_annotation("issue-certificate", "true"))
+        .start();
+    let job = issued(&state, "batch", "job").await;
+    // The first certificates may be younger than the first snapshot.
+    let mut proxy = None;
+    for _ in 0..1000 {
+        match NodeProxy::connect(hbone, Some(&job)).await {
+            Ok(connected) => {
+                proxy = Some(connected);
+                break;
+            }
+            Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+        }
+    }
+    let mut tunnel = proxy.expect("a node proxy is let in").tunnel(backend.address).await;
+    assert_eq!(tunnel.status, 200);
+    tunnel.echo("by the CA within").await.unwrap();
+
+    let own = issued(&state, "ingress", "gateway").await;
+    let refused = NodeProxy::connect(hbone, Some(&own)).await.unwrap().tunnel(backend.address).await;
+    assert_eq!(refused.status, 401, "the policy admits jobs alone");
+    let stranger = Authority::new("elsewhere").leaf(&["job"]).issue();
+    // With TLS 1.3 the client may think itself welcome until it asks for something.
+    let turned_away = match NodeProxy::connect(hbone, Some(&stranger)).await {
+        Ok(mut proxy) => proxy.open(&backend.address.to_string()).await.is_err(),
+        Err(_) => true,
+    };
+    assert!(turned_away, "of another CA");
+    drop(gateway);
+}
+
+/// What is in the Secret of a ServiceAccount, once there is one.
+async fn issued(state: &State, namespace: &str, account: &str) -> PemPair {
+    let file = state.path(&format!("state/secrets/{namespace}/istio.{account}.json"));
+    eventually_async("the Secret of an account", || file.exists()).await;
+    let secret: serde_json::Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    let read = |key: &str| {
+        let bytes = base64::prelude::BASE64_STANDARD.decode(secret["data"][key].as_str().unwrap()).unwrap();
+        String::from_utf8(bytes).unwrap()
+    };
+    PemPair { leaf_pem: read("cert-chain.pem"), chain_pem: String::new(), key_pem: read("key.pem") }
 }
