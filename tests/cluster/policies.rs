@@ -141,8 +141,14 @@ fn policies_are_enforced_from_the_moment_their_kinds_come_until_they_go() {
         "{ selector: { matchLabels: { app: web } }, mtls: { mode: STRICT } }",
     );
     mesh.expect(403, 200);
-    let findings = mesh.gateway.general_findings();
-    assert!(!findings.iter().any(|(_, reason, _)| reason == "KindNotFound"), "{findings:?}");
+    // Each kind is looked for by itself, and the other one may be found later.
+    eventually("both kinds are there", || {
+        let findings = mesh.gateway.general_findings();
+        match findings.iter().any(|(_, reason, _)| reason == "KindNotFound") {
+            true => Err(format!("{findings:?}")),
+            false => Ok(()),
+        }
+    });
 
     let only = |principal: &str| {
         format!(
