@@ -13,6 +13,7 @@ fill etcd, and about 3 GB of memory for the API server. Needs openssl and Python
 import argparse
 import base64
 import concurrent.futures
+import contextlib
 import http.client
 import json
 import os
@@ -91,15 +92,17 @@ class Relay:
             threading.Thread(target=self.relay, args=(client,), daemon=True).start()
 
     def relay(self, client):
-        with client, socket.create_connection(("127.0.0.1", self.target)) as server:
-            while True:
-                for source in select.select([client, server], [], [])[0]:
-                    data = source.recv(1 << 18)
-                    if not data:
-                        return
-                    if source is server:
-                        self.received += len(data)
-                    (client if source is server else server).sendall(data)
+        # Either side may break off, as both do when the measurement is over.
+        with contextlib.suppress(ConnectionError):
+            with client, socket.create_connection(("127.0.0.1", self.target)) as server:
+                while True:
+                    for source in select.select([client, server], [], [])[0]:
+                        data = source.recv(1 << 18)
+                        if not data:
+                            return
+                        if source is server:
+                            self.received += len(data)
+                        (client if source is server else server).sendall(data)
 
 
 class Gateway:
