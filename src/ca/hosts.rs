@@ -12,7 +12,6 @@ use time::OffsetDateTime;
 
 use super::accounts::{Action, IssueReason, Outcome, Reconciled, SecretError, outcome};
 use super::authority::Authority;
-use super::bundle::RootBundle;
 use super::csr::PublicKey;
 use super::identity::is_dns_name;
 use super::key::{KeyAlgorithm, PrivateKey};
@@ -99,20 +98,7 @@ pub fn plan(
     if !leaf.uris.is_empty() || !leaf.dns_names.iter().eq(hosts) {
         return Action::Issue(IssueReason::NamesChanged);
     }
-    if !renewal::is_signed_with(&leaf, authority) {
-        return Action::Issue(IssueReason::SignerChanged);
-    }
-    let due = renewal::due_at(&leaf, name, &options.grace);
-    // Where the signing certificate ends first, a new certificate would end no later than this one.
-    let renewable = authority.end_of_life() > leaf.not_after;
-    if renewable && now >= due {
-        return Action::Issue(IssueReason::Due);
-    }
-    let roots = RootBundle::from_pem(existing.bytes(ROOTS)).unwrap_or_default();
-    match roots.same_as(authority.roots()) {
-        true => Action::Keep { until: renewable.then_some(due) },
-        false => Action::UpdateRoots,
-    }
+    renewal::plan_current(&leaf, existing.bytes(ROOTS), name, authority, &options.grace, now)
 }
 
 /// Brings all Secrets of hosts up to date. Also says which Ingresses ask for names that are not issued.

@@ -7,7 +7,9 @@ use std::time::Duration;
 use aws_lc_rs::digest::{SHA256, digest};
 use time::OffsetDateTime;
 
+use super::accounts::{Action, IssueReason};
 use super::authority::Authority;
+use super::bundle::RootBundle;
 use super::certificate::Certificate;
 use super::key::PrivateKey;
 use crate::store::objects::ObjectName;
@@ -49,6 +51,31 @@ pub fn usable_leaf(chain: &[u8], key: &[u8]) -> Option<Certificate> {
     let leaf = Certificate::first_from_pem(chain).ok()?;
     let key = PrivateKey::from_pem(key).ok()?;
     (leaf.public_key_info == key.public_key_info()).then_some(leaf)
+}
+
+/// Decides for a leaf whose key and names are as they should be, with the PEM `roots` beside it in its Secret.
+pub fn plan_current(
+    leaf: &Certificate,
+    roots: &[u8],
+    name: &ObjectName,
+    authority: &Authority,
+    grace: &Grace,
+    now: OffsetDateTime,
+) -> Action {
+    if !is_signed_with(leaf, authority) {
+        return Action::Issue(IssueReason::SignerChanged);
+    }
+    let due = due_at(leaf, name, grace);
+    // Where the signing certificate ends first, a new certificate would end no later than this one.
+    let renewable = authority.end_of_life() > leaf.not_after;
+    if renewable && now >= due {
+        return Action::Issue(IssueReason::Due);
+    }
+    let roots = RootBundle::from_pem(roots).unwrap_or_default();
+    match roots.same_as(authority.roots()) {
+        true => Action::Keep { until: renewable.then_some(due) },
+        false => Action::UpdateRoots,
+    }
 }
 
 /// Whether the present signing certificate, or one it was renewed from with its key, signed the leaf.

@@ -4,7 +4,6 @@ use time::OffsetDateTime;
 
 use super::{ACCOUNT_ANNOTATION, AccountOptions, CERT_CHAIN, KEY, ROOT_CERT, SECRET_TYPE};
 use crate::ca::authority::Authority;
-use crate::ca::bundle::RootBundle;
 use crate::ca::certificate::Certificate;
 use crate::ca::renewal;
 use crate::ca::store::{Account, Namespace, Secret};
@@ -109,20 +108,7 @@ fn change(
     if !has_names(&leaf, name, existing, options) {
         return Action::Issue(IssueReason::NamesChanged);
     }
-    if !renewal::is_signed_with(&leaf, authority) {
-        return Action::Issue(IssueReason::SignerChanged);
-    }
-    let due = renewal::due_at(&leaf, name, &options.grace);
-    // Where the signing certificate ends first, a new certificate would end no later than this one.
-    let renewable = authority.end_of_life() > leaf.not_after;
-    if renewable && now >= due {
-        return Action::Issue(IssueReason::Due);
-    }
-    let roots = RootBundle::from_pem(existing.bytes(ROOT_CERT)).unwrap_or_default();
-    match roots.same_as(authority.roots()) {
-        true => Action::Keep { until: renewable.then_some(due) },
-        false => Action::UpdateRoots,
-    }
+    renewal::plan_current(&leaf, existing.bytes(ROOT_CERT), name, authority, &options.grace, now)
 }
 
 fn has_names(leaf: &Certificate, name: &ObjectName, secret: &Secret, options: &AccountOptions) -> bool {
