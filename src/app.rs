@@ -43,6 +43,7 @@ use crate::sources::{Batch, ObjectFindings, WatchState};
 use crate::status::Outbox;
 use crate::store::objects::ConfigMap;
 use crate::store::{Event, Store};
+use crate::supervisor::ledger::Entry;
 use crate::supervisor::link::Link;
 use crate::supervisor::messages::{FromGeneration, Start, ToGeneration};
 use crate::telemetry::logging::Logging;
@@ -404,7 +405,7 @@ impl Control {
             if self.shared.load().generation != self.compiled.snapshot.generation {
                 self.shared.publish(Arc::new(self.compiled.snapshot.clone()));
             }
-            self.tell_published();
+            self.note_published();
             self.offer();
         }
         self.publish_view();
@@ -421,10 +422,10 @@ impl Control {
         }
     }
 
-    /// Tells what the next generation has to count on from.
-    fn tell_published(&self) {
+    /// Notes what the next generation has to count on from.
+    fn note_published(&self) {
         let snapshot = self.shared.load().generation;
-        self.succession.link.tell(&FromGeneration::Published { snapshot, changes: self.changes });
+        self.succession.link.note(&Entry { snapshot, changes: self.changes });
     }
 
     fn compile_changes(&mut self) {
@@ -462,7 +463,7 @@ impl Control {
                 }
                 self.changes.add(&changes);
                 // Before anything is said that a new generation may be started for.
-                self.tell_published();
+                self.note_published();
                 self.rejected = None;
                 self.loaded = now();
                 self.pending = pending.iter().map(PendingRestart::from).collect();

@@ -1,5 +1,6 @@
 //! One worker generation as the supervisor sees it: a process and the channel to it.
 
+use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
 
 use rustix::process::{Pid, Signal, WaitStatus, kill_process};
@@ -7,8 +8,9 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::channel::{AsyncChannel, Channel, ChannelError, MOST_DESCRIPTORS};
+use super::ledger::Ledger;
 use super::lifecycle::Ended;
-use super::messages::{FromGeneration, Listener, ToGeneration};
+use super::messages::{FromGeneration, Listener, Start, ToGeneration};
 use crate::settings::Settings;
 
 /// What the supervisor knows of a generation.
@@ -16,6 +18,8 @@ use crate::settings::Settings;
 pub struct Generation {
     pub pid: u32,
     channel: Rc<AsyncChannel>,
+    /// What it has published.
+    pub ledger: Ledger,
     /// The sockets it asked for.
     pub listeners: Vec<Listener>,
     /// What it runs on, once it has said so.
@@ -48,6 +52,7 @@ impl Generation {
         number: u64,
         pid: u32,
         channel: Channel,
+        ledger: Ledger,
         heard: mpsc::UnboundedSender<(u64, Heard)>,
     ) -> std::io::Result<Self> {
         let channel = Rc::new(channel.into_async()?);
@@ -55,6 +60,7 @@ impl Generation {
         Ok(Self {
             pid,
             channel,
+            ledger,
             listeners: Vec::new(),
             settings: None,
             waiting_for: None,
@@ -66,9 +72,18 @@ impl Generation {
         })
     }
 
+    /// Tells it what it starts from.
+    pub fn start(&self, start: Start) {
+        self.send(&ToGeneration::Start(start), &[self.ledger.as_fd()]);
+    }
+
     /// Tells it. A generation that cannot be told is stuck or gone; both show in other ways.
     pub fn tell(&self, message: &ToGeneration) {
-        if let Err(error) = self.channel.send(message, &[]) {
+        self.send(message, &[]);
+    }
+
+    fn send(&self, message: &ToGeneration, descriptors: &[BorrowedFd<'_>]) {
+        if let Err(error) = self.channel.send(message, descriptors) {
             tracing::debug!(pid = self.pid, %error, "a generation cannot be told");
         }
     }
@@ -84,7 +99,7 @@ impl Generation {
             while let Some(chunk) = chunks.next() {
                 let more = chunks.peek().is_some() || listeners.peek().is_some();
                 let message = ToGeneration::Sockets { listener: listener.clone(), more };
-                let descriptors: Vec<_> = chunk.iter().map(std::os::fd::AsFd::as_fd).collect();
+                let descriptors: Vec<_> = chunk.iter().map(AsFd::as_fd).collect();
                 self.channel.send(&message, &descriptors)?;
             }
         }

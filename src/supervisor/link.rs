@@ -9,11 +9,16 @@ use rustix::net::SocketType;
 use rustix::net::sockopt::socket_type;
 
 use super::channel::{AsyncChannel, Channel, ChannelError, Received};
+use super::ledger::{Entry, Ledger};
 use super::messages::{FromGeneration, Listener, Start, ToGeneration};
 
 /// The connection of this process to its supervisor.
 #[derive(Debug)]
-pub struct Link(Channel);
+pub struct Link {
+    channel: Channel,
+    /// A supervisor of another version may have none.
+    ledger: Option<Ledger>,
+}
 
 /// What went wrong between a generation and its supervisor.
 #[derive(Debug, thiserror::Error)]
@@ -36,19 +41,19 @@ impl Link {
             return Err(LinkError::NoSupervisor);
         }
         let end = stdin.as_fd().try_clone_to_owned().map_err(ChannelError::Io)?;
-        let link = Self(Channel::new(end));
-        match link.0.receive()?.message {
-            ToGeneration::Start(start) => Ok((link, start)),
-            _ => Err(LinkError::Unexpected),
-        }
+        let channel = Channel::new(end);
+        let Received { message, descriptors } = channel.receive()?;
+        let ToGeneration::Start(start) = message else { return Err(LinkError::Unexpected) };
+        let ledger = descriptors.into_iter().next().map(Ledger::from);
+        Ok((Self { channel, ledger }, start))
     }
 
     /// The sockets for `listeners`, in their order. Waits for the answer.
     pub fn listen(&self, listeners: Vec<Listener>) -> Result<Vec<Vec<TcpListener>>, LinkError> {
         let mut sockets: Vec<Vec<TcpListener>> = listeners.iter().map(|_| Vec::new()).collect();
-        self.0.send(&FromGeneration::Listen { listeners: listeners.clone() }, &[])?;
+        self.channel.send(&FromGeneration::Listen { listeners: listeners.clone() }, &[])?;
         loop {
-            let Received { message, descriptors } = self.0.receive()?;
+            let Received { message, descriptors } = self.channel.receive()?;
             match message {
                 ToGeneration::Sockets { listener, more } => {
                     let place = listeners.iter().zip(&mut sockets).find(|(wanted, _)| **wanted == listener);
@@ -67,14 +72,23 @@ impl Link {
 
     /// Tells the supervisor. That it has gone is noticed by [`Messages::next`].
     pub fn tell(&self, message: &FromGeneration) {
-        if let Err(error) = self.0.send(message, &[]) {
+        if let Err(error) = self.channel.send(message, &[]) {
             tracing::debug!(%error, "the supervisor cannot be told");
+        }
+    }
+
+    /// Notes what is served by now, for the generation after this one to count on from.
+    pub fn note(&self, entry: &Entry) {
+        if let Some(ledger) = &self.ledger
+            && let Err(error) = ledger.write(entry)
+        {
+            tracing::debug!(%error, "the ledger cannot be written");
         }
     }
 
     /// What the supervisor says from now on. To be called in the runtime of the app.
     pub fn messages(&self) -> io::Result<Messages> {
-        Ok(Messages(self.0.try_clone()?.into_async()?))
+        Ok(Messages(self.channel.try_clone()?.into_async()?))
     }
 }
 

@@ -31,12 +31,6 @@ pub enum FromGeneration {
     RestartWanted { keys: Vec<String> },
     /// The ticket keys, for its successor.
     Tickets { keys: TicketKeys },
-    /// The number of the snapshot that it serves by now, and the changes so far.
-    Published {
-        snapshot: u64,
-        #[serde(default)]
-        changes: ChangeCounts,
-    },
     /// Connections that are still open, while it drains.
     Draining { connections: u64 },
     /// It ends because of this.
@@ -50,7 +44,7 @@ pub enum FromGeneration {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "says", rename_all = "kebab-case")]
 pub enum ToGeneration {
-    /// The first message.
+    /// The first message. With it comes the [`Ledger`](super::ledger::Ledger) of the generation.
     Start(Start),
     /// Some of the sockets of one listener, as file descriptors; `more` where others follow.
     Sockets { listener: Listener, more: bool },

@@ -8,6 +8,7 @@
 pub mod channel;
 mod generation;
 mod image;
+pub mod ledger;
 mod lifecycle;
 pub mod link;
 pub mod messages;
@@ -30,6 +31,7 @@ use self::channel::Channel;
 use self::generation::{Generation, Heard};
 use self::image::Image;
 pub use self::image::SUBCOMMAND;
+use self::ledger::{Entry, Ledger};
 use self::lifecycle::{Action, Exit, Lifecycle, Role};
 use self::messages::{
     Closing, FromGeneration, GenerationState, GenerationStatus, Listener, Start, Status, TicketKeys,
@@ -38,8 +40,8 @@ use self::messages::{
 use self::service::Service;
 use self::sockets::Sockets;
 use crate::net::inherit;
+use crate::settings::Settings;
 use crate::settings::choices::RestartMode;
-use crate::settings::{ChangeCounts, Settings};
 use crate::telemetry::logging::Logging;
 
 /// What a generation may take beyond the time that its settings give connections, before it is killed.
@@ -106,8 +108,8 @@ struct LastGood {
     settings: Box<Settings>,
     listeners: Vec<Listener>,
     tickets: Option<TicketKeys>,
-    snapshot: u64,
-    changes: ChangeCounts,
+    /// What was published by those that have gone.
+    published: Entry,
 }
 
 impl Supervisor {
@@ -217,10 +219,6 @@ impl Supervisor {
                     self.last_good.tickets = Some(keys);
                 }
             }
-            FromGeneration::Published { snapshot, changes } => {
-                self.last_good.snapshot = self.last_good.snapshot.max(snapshot);
-                self.last_good.changes = self.last_good.changes.max(changes);
-            }
             FromGeneration::Draining { connections } => generation.connections = Some(connections),
             FromGeneration::Failed { reason } => generation.failure = Some(reason),
             FromGeneration::Unknown => {}
@@ -267,6 +265,7 @@ impl Supervisor {
             return Vec::new();
         };
         let state = self.lifecycle.state(number);
+        self.last_good.published = self.published();
         self.generations.remove(&number);
         self.next_image.take_if(|(of, _)| *of == number);
         let actions = self.lifecycle.ended(number, &ended, Clock::now());
@@ -322,6 +321,7 @@ impl Supervisor {
 
     fn spawn(&mut self, number: u64, role: Role) -> std::io::Result<Generation> {
         let (ours, theirs) = Channel::pair()?;
+        let (published, ledger) = (self.published(), Ledger::new()?);
         let mut image = &self.image;
         if role == Role::Candidate {
             self.service.reloading();
@@ -331,19 +331,25 @@ impl Supervisor {
             }
         }
         let pid = image.start(&self.arguments, theirs)?;
-        let mut generation = Generation::new(number, pid, ours, self.heard.clone())?;
+        let mut generation = Generation::new(number, pid, ours, ledger, self.heard.clone())?;
         if role == Role::Candidate {
             generation.deadline = Some(Instant::now() + self.last_good.settings.restart_timeout);
         }
-        generation.tell(&ToGeneration::Start(Start {
+        generation.start(Start {
             generation: number,
             succeeds: role == Role::Candidate,
             settings: (role == Role::Replacement).then(|| self.last_good.settings.clone()),
             tickets: self.last_good.tickets.clone(),
-            snapshot: self.last_good.snapshot,
-            changes: self.last_good.changes,
-        }));
+            snapshot: published.snapshot,
+            changes: published.changes,
+        });
         Ok(generation)
+    }
+
+    /// What any generation has published.
+    fn published(&self) -> Entry {
+        let ledgers = self.generations.values().map(|generation| &generation.ledger);
+        ledgers.filter_map(|ledger| ledger.read().ok()).fold(self.last_good.published, Entry::max)
     }
 
     fn serve(&mut self, number: u64) {
