@@ -169,6 +169,8 @@ pub fn compile(
     let mut hosts = Hosts::new(store, &classes, settings);
     for pattern in &scope.hosts {
         next.compile_host(&mut hosts, pattern);
+    }
+    for pattern in &scope.certificates {
         next.compile_host_certificates(store, &classes, pattern, &mut staples, now);
     }
     for name in &scope.secrets {
@@ -364,7 +366,10 @@ pub fn is_served(store: &Store, settings: &Settings, ingress: &Ingress) -> bool 
 
 /// What has to be compiled.
 struct Scope {
+    /// Hosts for their routes.
     hosts: BTreeSet<HostPattern>,
+    /// Hosts for their certificates.
+    certificates: BTreeSet<HostPattern>,
     clusters: BTreeSet<ClusterKey>,
     ingresses: BTreeSet<ObjectName>,
     secrets: BTreeSet<ObjectName>,
@@ -400,7 +405,14 @@ impl Scope {
             secret.as_ref().is_some_and(|secret| changes.secrets.contains(secret))
         };
         Self {
-            hosts: changes.hosts.iter().chain(hosts_due).cloned().collect(),
+            hosts: changes.hosts.iter().cloned().collect(),
+            certificates: changes
+                .hosts
+                .iter()
+                .chain(&changes.certificates)
+                .chain(hosts_due)
+                .cloned()
+                .collect(),
             clusters: changes.clusters.iter().cloned().collect(),
             ingresses: changes.ingresses.iter().cloned().collect(),
             secrets: changes.secrets.iter().cloned().collect(),
@@ -423,6 +435,7 @@ impl Scope {
         let snapshot = &previous.snapshot;
         let mut scope = Self {
             hosts: store.hosts(),
+            certificates: BTreeSet::new(),
             clusters: store.clusters().cloned().collect(),
             ingresses: store.ingresses().map(|ingress| ingress.metadata.name.clone()).collect(),
             // What there is to say about a Secret depends on nothing else.
@@ -459,6 +472,7 @@ impl Scope {
                 | Subject::TicketKeys => {}
             }
         }
+        scope.certificates.clone_from(&scope.hosts);
         scope
     }
 }

@@ -84,12 +84,13 @@ impl Directory {
         .await;
         let mut rescan = Instant::now() + RESCAN;
         let mut pause = PAUSE.0;
+        let mut gather_until = Instant::now();
         loop {
             if let Some(batch) = tree.take_batch() {
                 if batches.send(batch).await.is_err() {
                     return;
                 }
-                sleep(pause).await;
+                gather_until = Instant::now() + pause;
             }
             tokio::select! {
                 () = inbox.changed() => {}
@@ -97,6 +98,8 @@ impl Directory {
                 () = due(Some(rescan)) => {}
                 () = batches.closed() => return,
             }
+            // Only now, so that a single change costs no timer.
+            sleep_until(gather_until.into()).await;
             let touched = inbox.take();
             // More than one change in a pause is a burst. The file that a careful writer moves into place from is none.
             pause = match touched.paths.keys().filter(|path| Unit::of(path).is_some()).count() {
@@ -128,6 +131,7 @@ fn follow(tree: &mut Tree, touched: Touched, all: bool) {
     for (path, touch) in touched.paths {
         match touch {
             Touch::Done => tree.touch(&path, now),
+            Touch::Gone => tree.vanish(&path, now),
             Touch::Writing => tree.write_begins(path, now),
         }
     }

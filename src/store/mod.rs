@@ -47,7 +47,10 @@ pub enum Event {
 pub struct Changes {
     /// Every host: something that concerns all of them changed.
     pub all_hosts: bool,
+    /// Hosts whose Ingresses came, went or changed.
     pub hosts: HashSet<HostPattern>,
+    /// Hosts whose certificates alone may be others now.
+    pub certificates: HashSet<HostPattern>,
     pub clusters: HashSet<ClusterKey>,
     /// Ingresses that came, went or changed, for what there is to say about them.
     pub ingresses: HashSet<ObjectName>,
@@ -69,6 +72,7 @@ impl Changes {
     pub fn is_empty(&self) -> bool {
         !self.all_hosts
             && self.hosts.is_empty()
+            && self.certificates.is_empty()
             && self.clusters.is_empty()
             && self.ingresses.is_empty()
             && self.secrets.is_empty()
@@ -333,7 +337,7 @@ impl Store {
             Object::Secret(new) => {
                 self.remove(Kind::Secret, &name);
                 for host in pem_hosts(&new) {
-                    self.changes.hosts.insert(host.clone());
+                    self.changes.certificates.insert(host.clone());
                     self.pem_pairs_by_name.insert(host, name.clone());
                 }
                 if let Some(leaf) = staplable_leaf(&new) {
@@ -401,7 +405,7 @@ impl Store {
                 if let Some(old) = self.secrets.remove(name) {
                     for host in pem_hosts(&old) {
                         self.pem_pairs_by_name.remove(&host, name);
-                        self.changes.hosts.insert(host);
+                        self.changes.certificates.insert(host);
                     }
                     if let Some(leaf) = staplable_leaf(&old) {
                         self.secrets_by_leaf.remove(&leaf, name);
@@ -462,9 +466,9 @@ impl Store {
             .get(secret)
             .filter_map(|name| self.ingresses.get(name))
             .flat_map(|ingress| ingress_hosts(ingress));
-        self.changes.hosts.extend(hosts);
+        self.changes.certificates.extend(hosts);
         let pem_hosts = self.secrets.get(secret).map(|secret| pem_hosts(secret));
-        self.changes.hosts.extend(pem_hosts.into_iter().flatten());
+        self.changes.certificates.extend(pem_hosts.into_iter().flatten());
         self.changes.secrets.insert(secret.clone());
     }
 }

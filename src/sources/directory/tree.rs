@@ -157,7 +157,7 @@ impl Tree {
     pub fn touch(&mut self, path: &Path, now: Instant) {
         let Some((root, top)) = self.root_of(path) else { return };
         self.writing.remove(path);
-        if path.file_name().is_some_and(|name| name == "..data") {
+        if is_volume(path) {
             // A mounted volume was swapped: everything in it leads elsewhere now.
             if let Some(folder) = path.parent() {
                 let places = self.folders.scan(root, &top, folder, true);
@@ -168,6 +168,14 @@ impl Tree {
         if is_hidden(path) && *path != *top {
             return;
         }
+        let place = Unit::of(path).map(|unit| Arc::new(Place { root, unit }));
+        if let Some(place) = place.as_ref().filter(|place| self.is_read(place)) {
+            // Reading it tells what is there now, as a rule.
+            self.look_at(std::slice::from_ref(place), Look::Touched, now);
+            if self.is_read(place) || !path.is_dir() {
+                return;
+            }
+        }
         if path.is_dir() {
             let places = self.folders.scan(root, &top, path, true);
             return self.look_at(&places, Look::IfChanged, now);
@@ -176,8 +184,20 @@ impl Tree {
             let places = self.folders.drop(path);
             self.look_at(&places, Look::IfChanged, now);
         }
-        if let Some(unit) = Unit::of(path) {
-            self.look_at(&[Arc::new(Place { root, unit })], Look::Touched, now);
+        self.look_at(place.as_slice(), Look::Touched, now);
+    }
+
+    /// Whether `place` has files that could be read last time.
+    fn is_read(&self, place: &Arc<Place>) -> bool {
+        self.units.contains_key(place) && !self.troubles.contains_key(place)
+    }
+
+    /// `path` is not there any more under this name, unless there is another by now.
+    pub fn vanish(&mut self, path: &Path, now: Instant) {
+        // Of a file that is not read it is enough to know that nobody writes to it.
+        match Unit::of(path).is_some() || self.folders.contains(path) || is_volume(path) {
+            true => self.touch(path, now),
+            false => _ = self.writing.remove(path),
         }
     }
 
@@ -247,21 +267,25 @@ impl Tree {
         if look == Look::IfChanged && unit.files().any(|file| self.writing.contains_key(file)) {
             return;
         }
-        // A manifest that is new is read without being looked at: there are thousands of them at the start.
-        let known = self.units.get(place).map(|known| known.stamps);
+        // A manifest that is new or was touched is read without being looked at: there are thousands of them at the
+        // start.
+        let known = self.units.get(place).map(|known| known.stamps).filter(|_| look == Look::IfChanged);
         if known.is_some() || unit.key.is_some() {
             let stamps = read::stamps(unit);
             if stamps == [None, None] {
                 return self.missing(place, now);
             }
-            self.gone.remove(place);
-            if look == Look::IfChanged && known == Some(stamps) {
+            if known == Some(stamps) {
+                self.gone.remove(place);
                 return;
             }
         }
         self.folders.add(place);
         let (contents, stamps) = match read::read(unit) {
-            Ok(read) => read,
+            Ok(read) => {
+                self.gone.remove(place);
+                read
+            }
             Err(ReadError::Io(error)) if error.kind() == std::io::ErrorKind::NotFound => {
                 return self.missing(place, now);
             }
@@ -459,6 +483,11 @@ impl Tree {
         };
         (before.unwrap_or_default() != diagnostics).then_some(FileFindings { file, diagnostics })
     }
+}
+
+/// The link that is replaced when a mounted volume changes.
+fn is_volume(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name == "..data")
 }
 
 fn object_ref((kind, name): &ObjectId) -> ObjectRef {

@@ -5,15 +5,19 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use notify::event::{AccessKind, AccessMode, CreateKind, ModifyKind};
+use notify::event::{AccessKind, AccessMode, CreateKind, ModifyKind, RenameMode};
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::Notify;
+
+use super::unit::Unit;
 
 /// What happened to a path last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Touch {
     /// It is as its writer left it: renamed, closed, removed.
     Done,
+    /// It is not there any more under this name.
+    Gone,
     /// Somebody is writing to it, and will close it.
     Writing,
 }
@@ -48,7 +52,18 @@ impl Inbox {
             Ok(event) if event.need_rescan() => touched.lost = true,
             Ok(event) => {
                 let Some(touch) = touch_of(event.kind) else { return };
-                touched.paths.extend(event.paths.into_iter().map(|path| (path, touch)));
+                let mut news = false;
+                for path in event.paths {
+                    // What is written into a file that is not read is of no interest.
+                    if is_writing(event.kind) && Unit::of(&path).is_none() {
+                        continue;
+                    }
+                    touched.paths.insert(path, touch);
+                    news = true;
+                }
+                if !news {
+                    return;
+                }
             }
             Err(_) => touched.lost = true,
         }
@@ -63,8 +78,16 @@ fn touch_of(kind: EventKind) -> Option<Touch> {
         EventKind::Access(AccessKind::Close(AccessMode::Write)) => Some(Touch::Done),
         EventKind::Access(_) => None,
         EventKind::Create(CreateKind::File) | EventKind::Modify(ModifyKind::Data(_)) => Some(Touch::Writing),
+        EventKind::Remove(_) | EventKind::Modify(ModifyKind::Name(RenameMode::From)) => Some(Touch::Gone),
+        // Both names have had an event of their own before this one.
+        EventKind::Modify(ModifyKind::Name(RenameMode::Both)) => None,
         _ => Some(Touch::Done),
     }
+}
+
+/// Whether the event is about what is in a file.
+fn is_writing(kind: EventKind) -> bool {
+    matches!(kind, EventKind::Access(_) | EventKind::Modify(ModifyKind::Data(_)))
 }
 
 /// The watches.
