@@ -7,17 +7,17 @@
 
 mod config_map;
 mod sockets;
+mod source_state;
 mod stapler;
 mod start;
 mod succession;
 mod view;
+mod webhook;
 mod workers;
 mod workload_ca;
 
-use std::collections::BTreeMap;
 use std::future::pending;
 use std::net::TcpListener;
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -28,18 +28,15 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
 use crate::admin::view::{PendingRestart, View};
-use crate::admission::{self, Answer, Question, Review, judge};
 use crate::compile::{Compiled, compile};
-use crate::diagnostics::{Diagnostic, ObjectRef};
 use crate::net::drain::Closing;
 use crate::settings::load::{Inputs, Loaded};
 use crate::settings::reload::{Applied, Reload, Reloader};
 use crate::settings::{ChangeCounts, Settings};
 use crate::snapshot::shared::Shared;
-use crate::sources::kubernetes::{self};
+use crate::sources::Batch;
+use crate::sources::kubernetes;
 use crate::sources::mesh_files::MeshPaths;
-use crate::sources::origins::Origins;
-use crate::sources::{Batch, ObjectFindings, WatchState};
 use crate::status::Outbox;
 use crate::store::objects::ConfigMap;
 use crate::store::{Event, Store};
@@ -51,8 +48,10 @@ use crate::tls::client::ClientTls;
 use crate::tls::own_identity::OwnIdentity;
 use crate::tls::tickets::Tickets;
 use sockets::Sockets;
+use source_state::SourceState;
 use stapler::Stapler;
 use succession::Succession;
+use webhook::Webhook;
 use workers::Workers;
 use workload_ca::WorkloadCa;
 
@@ -113,20 +112,12 @@ struct Control {
     ca: Option<WorkloadCa>,
     shared: Shared,
     logging: Logging,
-    /// What is wrong with files, by file.
-    findings: BTreeMap<Arc<PathBuf>, Vec<Diagnostic>>,
-    /// What is wrong with objects that don't come from files.
-    object_findings: BTreeMap<ObjectRef, Vec<Diagnostic>>,
-    /// How the watches of the source are doing, by name.
-    watches: BTreeMap<Arc<str>, WatchState>,
+    /// What sources told beside objects.
+    sources: SourceState,
     /// What is written to the API server, where there is one.
     outbox: Option<Outbox>,
-    origins: Origins,
     /// Where certificates of the mesh are in files.
     mesh_paths: watch::Sender<MeshPaths>,
-    synced: bool,
-    /// Since when `synced` is as it is, in seconds since the Unix epoch.
-    synced_since: i64,
     draining: bool,
     pending: Vec<PendingRestart>,
     /// How much has changed, in this generation and those before.
@@ -145,12 +136,7 @@ struct Control {
     config_map_known: bool,
     /// The API server, where there is one.
     api: Option<kubernetes::Api>,
-    /// The socket of the admission webhook, until it is put to use.
-    webhook: Option<TcpListener>,
-    webhook_stop: watch::Sender<bool>,
-    /// What the webhook asks, and where it does.
-    questions: mpsc::Receiver<Question>,
-    question_sender: mpsc::Sender<Question>,
+    webhook: Webhook,
     succession: Succession,
 }
 
@@ -168,7 +154,6 @@ impl Control {
         let workers = Workers::new(sockets.workers, &shared, ClientTls::mesh(&identity))?;
         let (view, _) = watch::channel(Arc::new(View::default()));
         let (mesh_paths, _) = watch::channel(MeshPaths::of(&settings));
-        let (question_sender, questions) = admission::questions();
         Ok(Self {
             store: Store::new(),
             stapler: Stapler::new(&settings),
@@ -179,14 +164,9 @@ impl Control {
             tickets,
             shared,
             logging,
-            findings: BTreeMap::new(),
-            object_findings: BTreeMap::new(),
-            watches: BTreeMap::new(),
+            sources: SourceState::new(now()),
             outbox: None,
-            origins: Origins::default(),
             mesh_paths,
-            synced: false,
-            synced_since: now(),
             draining: false,
             pending: Vec::new(),
             changes: ChangeCounts::default(),
@@ -200,10 +180,7 @@ impl Control {
             source: None,
             config_map_known: false,
             api: None,
-            webhook: sockets.webhook,
-            webhook_stop: watch::channel(false).0,
-            questions,
-            question_sender,
+            webhook: Webhook::new(sockets.webhook),
             succession,
         })
     }
@@ -256,7 +233,7 @@ impl Control {
                     self.compile()?;
                 }
                 Some(reload) = reload.recv() => self.reload(reload)?,
-                Some(question) = self.questions.recv() => self.answer(question),
+                Some(question) = self.webhook.questions.recv() => self.answer(question),
                 () = leader_changed(self.outbox.as_mut()) => self.publish_view(),
                 () = changed(ca_problem.as_mut()) => self.publish_view(),
                 () = sleep_until(recheck) => self.compile()?,
@@ -307,10 +284,8 @@ impl Control {
             // The next generation answers there.
             admin.abort();
         }
-        // What has been asked is answered, and nothing more.
-        self.webhook_stop.send_replace(true);
-        self.questions.close();
-        while let Ok(question) = self.questions.try_recv() {
+        self.webhook.stop();
+        while let Ok(question) = self.webhook.questions.try_recv() {
             self.answer(question);
         }
         if let Some(outbox) = self.outbox.take() {
@@ -334,55 +309,24 @@ impl Control {
         }
     }
 
-    /// Judges an Ingress that is about to be written. Nothing changes by it.
-    fn answer(&mut self, question: Question) {
-        let answer = match Review::parse(&question.body) {
-            _ if !self.succession.offered => Answer::NotReady,
-            Err(error) => Answer::Malformed(error),
-            Ok(review) => {
-                let verdict = judge(&review, &mut self.store, &self.compiled, &self.settings, now());
-                Answer::Review(review.answer(&verdict))
-            }
-        };
-        // Whoever asked may have given up.
-        let _ = question.answer.send(answer);
-    }
-
-    fn apply(&mut self, batch: Batch) {
-        if self.synced {
+    fn apply(&mut self, mut batch: Batch) {
+        if self.sources.synced {
             let objects = |event: &&Event| !matches!(event, Event::Staple(_) | Event::StapleGone(_));
             self.changes.dynamic += batch.events.iter().filter(objects).count() as u64;
         }
+        self.sources.take(&mut batch, now());
         if let Some(outbox) = &mut self.outbox {
             outbox.observe(&batch.events, batch.ingress_statuses, batch.policy_statuses);
         }
         for event in batch.events {
             self.store.apply(event);
         }
-        batch.origins.into_iter().for_each(|origin| self.origins.apply(origin));
-        for file in batch.findings {
-            match file.diagnostics.is_empty() {
-                true => drop(self.findings.remove(&file.file)),
-                false => drop(self.findings.insert(file.file, file.diagnostics)),
-            }
-        }
-        for ObjectFindings { about, diagnostics } in batch.object_findings {
-            match diagnostics.is_empty() {
-                true => drop(self.object_findings.remove(&about)),
-                false => drop(self.object_findings.insert(about, diagnostics)),
-            }
-        }
-        batch.ended.iter().for_each(|name| drop(self.watches.remove(name)));
-        self.watches.extend(batch.states.into_iter().map(|state| (state.name.clone(), state)));
-        if batch.synced && !self.synced {
-            (self.synced, self.synced_since) = (true, now());
-        }
     }
 
     /// Hands the ConfigMap with settings to whoever reads settings.
     fn pass_on_config_map(&mut self, sender: &watch::Sender<Option<ConfigMap>>) {
         // Before everything is listed, that it is not there means nothing.
-        let Some(name) = config_map::name(&self.settings).filter(|_| self.synced) else { return };
+        let Some(name) = config_map::name(&self.settings).filter(|_| self.sources.synced) else { return };
         let now = self.store.config_map(name).map(|config_map| ConfigMap::clone(config_map));
         let first = !std::mem::replace(&mut self.config_map_known, true);
         sender.send_if_modified(|before| {
@@ -394,7 +338,7 @@ impl Control {
 
     /// Brings what workers serve up to date. Until every source has listed once, nothing is served at all.
     fn compile(&mut self) -> anyhow::Result<()> {
-        if self.synced {
+        if self.sources.synced {
             self.compile_changes();
             if !self.succession.offered {
                 let staples = self.stapler.restore(self.compiled.wanted_staples());

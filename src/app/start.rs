@@ -1,4 +1,4 @@
-//! What the control loop starts beside itself: the admin port, the sources and the admission webhook.
+//! What the control loop starts beside itself: the admin port and the sources.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,7 +10,6 @@ use tokio::sync::mpsc;
 use super::workload_ca::WorkloadCa;
 use super::{Control, config_map};
 use crate::admin::{self, AdminState};
-use crate::admission::Admission;
 use crate::settings::choices::Source;
 use crate::sources::Batch;
 use crate::sources::directory::Directory;
@@ -46,22 +45,6 @@ impl Control {
         let first = files.look(&paths.borrow());
         self.apply(first);
         tokio::task::spawn_local(files.run(paths, batches));
-    }
-
-    pub(super) fn start_webhook(&mut self) -> anyhow::Result<()> {
-        let (Some(listener), Some(api), Some(outbox)) = (self.webhook.take(), &self.api, &self.outbox) else {
-            return Ok(());
-        };
-        let admission = Admission {
-            listener: tokio::net::TcpListener::from_std(listener)?,
-            api: api.clone(),
-            namespace: outbox.namespace().to_owned(),
-            settings: self.settings_sender.subscribe(),
-            leader: outbox.leader(),
-            stop: self.webhook_stop.subscribe(),
-        };
-        tokio::task::spawn_local(admission.run(self.question_sender.clone()));
-        Ok(())
     }
 
     pub(super) async fn start_source(&mut self, batches: mpsc::Sender<Batch>) -> anyhow::Result<()> {

@@ -3,9 +3,11 @@
 //! touches, so that the next compile costs what changed and not what exists. A re-list replaces all objects
 //! of a kind at once; it never empties first.
 
+mod changes;
 mod index;
 pub mod objects;
 mod policies;
+mod references;
 #[cfg(test)]
 mod tests;
 
@@ -16,12 +18,15 @@ use std::sync::Arc;
 use crate::names::HostPattern;
 use crate::snapshot::clusters::ClusterKey;
 use crate::tls::ocsp::OcspStatus;
+pub use changes::Changes;
 use index::Index;
 use objects::{
-    AuthorizationPolicy, Backend, ConfigMap, EndpointSlice, Ingress, IngressClass, Kind, Namespace, Object,
-    ObjectName, PeerAuthentication, Pod, Secret, SecretOrigin, Service,
+    AuthorizationPolicy, ConfigMap, EndpointSlice, Ingress, IngressClass, Kind, Namespace, Object,
+    ObjectName, PeerAuthentication, Pod, Secret, Service,
 };
 pub use policies::LastGood;
+pub use references::ingress_hosts;
+use references::{ingress_clusters, ingress_secrets, pem_hosts, service_of, staplable_leaf};
 
 /// The key of a ConfigMap that holds the root certificates of a mesh, as istiod writes it.
 pub const ROOT_CERTIFICATES: &str = "root-cert.pem";
@@ -40,48 +45,6 @@ pub enum Event {
     Staple(Arc<OcspStatus>),
     /// The OCSP source keeps no staple for the leaf with this fingerprint any more.
     StapleGone([u8; 32]),
-}
-
-/// Which parts of a snapshot the events since the last compile can have touched.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Changes {
-    /// Every host: something that concerns all of them changed.
-    pub all_hosts: bool,
-    /// Hosts whose Ingresses came, went or changed.
-    pub hosts: HashSet<HostPattern>,
-    /// Hosts whose certificates alone may be others now.
-    pub certificates: HashSet<HostPattern>,
-    pub clusters: HashSet<ClusterKey>,
-    /// Ingresses that came, went or changed, for what there is to say about them.
-    pub ingresses: HashSet<ObjectName>,
-    /// Secrets that came, went or changed, for the default certificate.
-    pub secrets: HashSet<ObjectName>,
-    /// Some PeerAuthentication or AuthorizationPolicy came, went or changed.
-    pub policies: bool,
-    /// Addresses at which pods came, went or changed their labels.
-    pub pods: HashSet<IpAddr>,
-    /// Addresses at which Services came, went or changed.
-    pub services: HashSet<IpAddr>,
-    /// A ConfigMap with root certificates came, went or changed.
-    pub trust: bool,
-    /// Leaves, by fingerprint, of which something else is known about their staples.
-    pub staples: HashSet<[u8; 32]>,
-}
-
-impl Changes {
-    pub fn is_empty(&self) -> bool {
-        !self.all_hosts
-            && self.hosts.is_empty()
-            && self.certificates.is_empty()
-            && self.clusters.is_empty()
-            && self.ingresses.is_empty()
-            && self.secrets.is_empty()
-            && !self.policies
-            && self.pods.is_empty()
-            && self.services.is_empty()
-            && !self.trust
-            && self.staples.is_empty()
-    }
 }
 
 /// The objects.
@@ -470,52 +433,5 @@ impl Store {
         let pem_hosts = self.secrets.get(secret).map(|secret| pem_hosts(secret));
         self.changes.certificates.extend(pem_hosts.into_iter().flatten());
         self.changes.secrets.insert(secret.clone());
-    }
-}
-
-/// The hosts an Ingress has rules for. Those it writes wrongly are reported by `compile`, not indexed.
-pub fn ingress_hosts(ingress: &Ingress) -> BTreeSet<HostPattern> {
-    let rules = ingress.rules.iter();
-    let mut hosts: BTreeSet<_> =
-        rules.filter_map(|rule| HostPattern::parse(rule.host.as_deref().unwrap_or("")).ok()).collect();
-    if ingress.rules.is_empty() {
-        hosts.insert(HostPattern::Any);
-    }
-    hosts
-}
-
-fn ingress_secrets(ingress: &Ingress) -> BTreeSet<ObjectName> {
-    let secrets = ingress.tls.iter().filter_map(|tls| tls.secret.as_deref());
-    secrets.map(|secret| ObjectName::new(ingress.metadata.name.namespace.clone(), secret)).collect()
-}
-
-fn ingress_clusters(ingress: &Ingress) -> BTreeSet<ClusterKey> {
-    let paths = ingress.rules.iter().flat_map(|rule| &rule.paths).map(|path| &path.backend);
-    paths
-        .chain(&ingress.default_backend)
-        .filter_map(|backend| match backend {
-            Backend::Service { name, port } => Some(ClusterKey {
-                service: ObjectName::new(ingress.metadata.name.namespace.clone(), name.as_str()),
-                port: port.clone(),
-            }),
-            Backend::Resource => None,
-        })
-        .collect()
-}
-
-fn service_of(slice: &EndpointSlice) -> Option<ObjectName> {
-    let service = slice.service.as_deref()?;
-    Some(ObjectName::new(slice.metadata.name.namespace.clone(), service))
-}
-
-fn staplable_leaf(secret: &Secret) -> Option<[u8; 32]> {
-    let pair = secret.pair.as_ref()?.as_ref().ok()?;
-    pair.ocsp_responder.as_ref().map(|_| pair.fingerprint)
-}
-
-fn pem_hosts(secret: &Secret) -> BTreeSet<HostPattern> {
-    match (&secret.origin, &secret.pair) {
-        (SecretOrigin::PemPair, Some(Ok(pair))) => pair.names.iter().cloned().collect(),
-        _ => BTreeSet::new(),
     }
 }
