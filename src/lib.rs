@@ -19,6 +19,7 @@ pub mod cli;
 pub mod compile;
 pub mod demo;
 pub mod diagnostics;
+pub mod http_exchange;
 pub mod names;
 pub mod net;
 pub mod proxy;

@@ -84,7 +84,7 @@ fn config<'a>(
 ) -> Result<ClientConfig, rustls::Error> {
     let mut store = RootCertStore::empty();
     store.add_parsable_certificates(roots.into_iter().cloned());
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let provider = super::provider();
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .with_root_certificates(store);

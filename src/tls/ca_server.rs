@@ -51,7 +51,7 @@ pub fn config<'a>(
     roots: impl IntoIterator<Item = &'a CertificateDer<'static>>,
     revocations: Option<CertificateRevocationListDer<'static>>,
 ) -> Result<Arc<ServerConfig>, CaServerError> {
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let provider = super::provider();
     let mut store = RootCertStore::empty();
     store.add_parsable_certificates(roots.into_iter().cloned());
     let verifier =

@@ -1,8 +1,8 @@
 //! TLS towards backends: configurations to connect with, and errors in words for the operator.
 //!
 //! Built when policies are compiled and shared by all workers; the upstream client connects with them. Who
-//! verifies, verifies: chain, names and validity, or identity in place of names within the mesh. Not verifying is a choice of the operator (it is what
-//! `backend-protocol: HTTPS` means where nothing else is said), never a fallback.
+//! verifies, verifies: chain, names and validity, or identity in place of names within the mesh. Not verifying is a
+//! choice of the operator (it is what `backend-protocol: HTTPS` means where nothing else is said), never a fallback.
 
 use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
@@ -11,7 +11,6 @@ use std::{fmt, io};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{ResolvesClientCert, Resumption, WebPkiServerVerifier};
-use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{
     AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
@@ -83,36 +82,32 @@ pub enum RootsError {
 impl ClientTls {
     /// Takes any certificate.
     pub fn unverified() -> Self {
-        let provider = Arc::new(aws_lc_rs::default_provider());
-        let schemes = provider.signature_verification_algorithms.supported_schemes();
-        Self::with_verifier(provider, Arc::new(AnyCertificate(schemes)), None, false)
+        let schemes = super::provider().signature_verification_algorithms.supported_schemes();
+        Self::with_verifier(Arc::new(AnyCertificate(schemes)), None, false)
     }
 
     /// Shows the gateway's own certificate, and takes those of other workloads of the mesh.
     pub fn mesh(identity: &OwnIdentity) -> Self {
-        let provider = Arc::new(aws_lc_rs::default_provider());
         let shown: Arc<dyn ResolvesClientCert> = Arc::new(identity.clone());
-        Self::with_verifier(provider, Arc::new(identity.clone()), Some(shown), false)
+        Self::with_verifier(identity.verifier(), Some(shown), false)
     }
 
     /// Takes certificates that lead to one of `roots` and are for the name that is connected to.
     pub fn verified(roots: Roots<'_>) -> Result<Self, RootsError> {
-        let provider = Arc::new(aws_lc_rs::default_provider());
         let roots = Arc::new(root_store(roots)?);
-        let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider.clone())
+        let verifier = WebPkiServerVerifier::builder_with_provider(roots, super::provider())
             .build()
             .map_err(|_| RootsError::Empty)?;
-        Ok(Self::with_verifier(provider, verifier, None, true))
+        Ok(Self::with_verifier(verifier, None, true))
     }
 
     fn with_verifier(
-        provider: Arc<CryptoProvider>,
         verifier: Arc<dyn ServerCertVerifier>,
         shown: Option<Arc<dyn ResolvesClientCert>>,
         verifies_names: bool,
     ) -> Self {
         let config = |alpn: &[u8]| {
-            let builder = ClientConfig::builder_with_provider(provider.clone())
+            let builder = ClientConfig::builder_with_provider(super::provider())
                 .with_protocol_versions(rustls::ALL_VERSIONS)
                 .unwrap_or_else(|_| unreachable!("the provider has suites for TLS 1.2 and 1.3"))
                 .dangerous()

@@ -6,26 +6,26 @@ use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::verify_server_cert_signed_by_trust_anchor;
-use rustls::crypto::aws_lc_rs;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::server::ParsedCertificate;
+use arc_swap::ArcSwap;
+use imbl::HashMap;
+use rustls::pki_types::ServerName;
 use rustls::sign::SingleCertAndKey;
-use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
+use rustls::{CertificateError, ClientConfig, Error};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::client::{ClientStream, ClientTlsError, explain};
 use super::keys::KeyPair;
 use super::mesh::MeshTrust;
+use super::peer_verifier::{ExpectedPeer, PeerVerifier, ShownChain};
 use super::spiffe::SpiffeId;
 
 /// What tunnels to workloads are opened with.
 pub struct HboneClient {
-    config: ClientConfig,
     trust: Arc<MeshTrust>,
     own: Arc<KeyPair>,
+    /// By the workload that each takes, of those that were ever connected to.
+    configs: ArcSwap<HashMap<SpiffeId, Arc<ClientConfig>>>,
 }
 
 /// Whom a tunnel leads to. Two are equal where one connection serves both.
@@ -39,18 +39,32 @@ pub struct Via {
 impl HboneClient {
     /// Shows `own`, and verifies workloads against `trust`.
     pub fn new(trust: Arc<MeshTrust>, own: Arc<KeyPair>) -> Self {
-        let nobody = ExpectsPeer { trust: trust.clone(), peer: None };
-        let mut config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        Self { trust, own, configs: ArcSwap::default() }
+    }
+
+    /// What to connect to `peer` with; made once for all workers.
+    fn config(&self, peer: &SpiffeId) -> Arc<ClientConfig> {
+        if let Some(config) = self.configs.load().get(peer) {
+            return config.clone();
+        }
+        let config = Arc::new(self.new_config(peer));
+        self.configs.rcu(|configs| configs.update(peer.clone(), config.clone()));
+        config
+    }
+
+    fn new_config(&self, peer: &SpiffeId) -> ClientConfig {
+        let expected = Workload { trust: self.trust.clone(), id: peer.clone() };
+        let mut config = ClientConfig::builder_with_provider(super::provider())
             .with_protocol_versions(&[&rustls::version::TLS13])
             .unwrap_or_else(|_| unreachable!("the provider has suites for TLS 1.3"))
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(nobody))
-            .with_client_cert_resolver(Arc::new(SingleCertAndKey::from(own.certified.clone())));
+            .with_custom_certificate_verifier(Arc::new(PeerVerifier::new(expected)))
+            .with_client_cert_resolver(Arc::new(SingleCertAndKey::from(self.own.certified.clone())));
         config.alpn_protocols = vec![b"h2".to_vec()];
         // A session that goes on would show no certificate.
         config.resumption = rustls::client::Resumption::disabled();
         config.enable_sni = false;
-        Self { config, trust, own }
+        config
     }
 
     /// Whether it was made of the same.
@@ -62,11 +76,9 @@ impl HboneClient {
 impl Via {
     /// Handshakes with the workload at `address`. Drop the future to give up.
     pub async fn connect(&self, tcp: TcpStream, address: IpAddr) -> Result<ClientStream, ClientTlsError> {
-        let mut config = self.client.config.clone();
-        let expects = ExpectsPeer { trust: self.client.trust.clone(), peer: Some(self.peer.clone()) };
-        config.dangerous().set_certificate_verifier(Arc::new(expects));
         let name = ServerName::IpAddress(address.into());
-        let stream = TlsConnector::from(Arc::new(config)).connect(name, tcp).await.map_err(explain)?;
+        let connector = TlsConnector::from(self.client.config(&self.peer));
+        let stream = connector.connect(name, tcp).await.map_err(explain)?;
         match stream.get_ref().1.alpn_protocol() {
             Some(b"h2") => Ok(stream),
             _ => Err(ClientTlsError::Protocol),
@@ -95,62 +107,25 @@ impl fmt::Debug for HboneClient {
     }
 }
 
-/// Takes a certificate that leads to a root of the mesh, is not revoked, and is for one workload.
+/// One workload, by a certificate that leads to a root of the mesh and is not revoked.
 #[derive(Debug)]
-struct ExpectsPeer {
+struct Workload {
     trust: Arc<MeshTrust>,
-    /// `None` takes nobody.
-    peer: Option<SpiffeId>,
+    id: SpiffeId,
 }
 
-impl ServerCertVerifier for ExpectsPeer {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        let algorithms = aws_lc_rs::default_provider().signature_verification_algorithms;
-        let certificate = ParsedCertificate::try_from(end_entity)?;
-        verify_server_cert_signed_by_trust_anchor(
-            &certificate,
-            self.trust.roots(),
-            intermediates,
-            now,
-            algorithms.all,
-        )?;
-        if self.trust.revokes(end_entity, intermediates) {
+impl ExpectedPeer for Workload {
+    fn admits(&self, shown: &ShownChain<'_>) -> Result<(), Error> {
+        shown.leads_to(self.trust.roots())?;
+        if self.trust.revokes(shown.leaf, shown.above) {
             return Err(CertificateError::Revoked.into());
         }
-        match self.trust.identity(end_entity) {
-            Ok(id) if Some(&id) == self.peer.as_ref() => Ok(ServerCertVerified::assertion()),
+        match self.trust.identity(shown.leaf) {
+            Ok(id) if id == self.id => Ok(()),
             _ => Err(CertificateError::NotValidForName.into()),
         }
     }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = aws_lc_rs::default_provider().signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, certificate, signature, &algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = aws_lc_rs::default_provider().signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, certificate, signature, &algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        aws_lc_rs::default_provider().signature_verification_algorithms.supported_schemes()
-    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,7 +15,6 @@ use std::sync::Arc;
 
 use http::HeaderValue;
 use rustls::client::danger::HandshakeSignatureValid;
-use rustls::crypto::aws_lc_rs;
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{
@@ -91,9 +90,8 @@ impl MeshTrust {
         }
         let lists = revocation::read([&bundle.roots, &bundle.revocations])?;
         let revocations = Revocations::new(&lists, &authorities)?;
-        let provider = Arc::new(aws_lc_rs::default_provider());
         let roots = Arc::new(roots);
-        let verifier = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider)
+        let verifier = WebPkiClientVerifier::builder_with_provider(roots.clone(), super::provider())
             .allow_unauthenticated()
             .with_crls(lists)
             // Not every authority below a root publishes a list.

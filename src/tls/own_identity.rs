@@ -9,21 +9,18 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 use rustls::client::ResolvesClientCert;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::verify_server_cert_signed_by_trust_anchor;
-use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::server::ParsedCertificate;
+use rustls::client::danger::ServerCertVerifier;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
-use rustls::{CertificateError, DigitallySignedStruct, Error, OtherError, RootCertStore, SignatureScheme};
+use rustls::{CertificateError, Error, OtherError, RootCertStore, SignatureScheme};
 
 use super::mesh;
+use super::peer_verifier::{ExpectedPeer, PeerVerifier, ShownChain};
 
 /// The identity, or none yet. Clones share it.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct OwnIdentity {
     current: Arc<ArcSwapOption<Material>>,
-    provider: Arc<CryptoProvider>,
 }
 
 struct Material {
@@ -48,12 +45,6 @@ enum PeerError {
     Identity(#[from] mesh::IdentityError),
 }
 
-impl Default for OwnIdentity {
-    fn default() -> Self {
-        Self { current: Arc::default(), provider: Arc::new(aws_lc_rs::default_provider()) }
-    }
-}
-
 impl OwnIdentity {
     /// Takes over a certificate (leaf first) with its key. Peers must lead to one of `roots` and be of `trust_domain`.
     pub fn set<'a>(
@@ -63,12 +54,18 @@ impl OwnIdentity {
         roots: impl IntoIterator<Item = &'a CertificateDer<'static>>,
         trust_domain: &str,
     ) -> Result<(), MaterialError> {
-        let certified = Arc::new(CertifiedKey::from_der(chain, key, &self.provider)?);
+        let certified = Arc::new(CertifiedKey::from_der(chain, key, &super::provider())?);
         let mut store = RootCertStore::empty();
         store.add_parsable_certificates(roots.into_iter().cloned());
         let trust_domain = trust_domain.to_owned();
         self.current.store(Some(Arc::new(Material { certified, roots: store, trust_domain })));
         Ok(())
+    }
+
+    /// Takes peers whose chain leads to the roots and whose identity is of the trust domain, as both are at the time of
+    /// the handshake.
+    pub fn verifier(&self) -> Arc<dyn ServerCertVerifier> {
+        Arc::new(PeerVerifier::new(self.clone()))
     }
 
     /// The certificate in use, leaf first.
@@ -95,52 +92,18 @@ impl ResolvesClientCert for OwnIdentity {
     }
 }
 
-/// Chain, validity and identity are verified; the name that was connected to is not, because identities of the mesh
-/// have none.
-impl ServerCertVerifier for OwnIdentity {
-    fn verify_server_cert(
-        &self,
-        leaf: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
+/// Any workload of the trust domain.
+impl ExpectedPeer for OwnIdentity {
+    fn admits(&self, shown: &ShownChain<'_>) -> Result<(), Error> {
         let refused = |error: PeerError| {
             Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(error))))
         };
         let Some(material) = self.current.load_full() else { return Err(refused(PeerError::NoIdentity)) };
-        let parsed = ParsedCertificate::try_from(leaf)?;
-        let algorithms = self.provider.signature_verification_algorithms.all;
-        verify_server_cert_signed_by_trust_anchor(&parsed, &material.roots, intermediates, now, algorithms)?;
-        let id = mesh::spiffe_id(leaf).map_err(|error| refused(error.into()))?;
+        shown.leads_to(&material.roots)?;
+        let id = mesh::spiffe_id(shown.leaf).map_err(|error| refused(error.into()))?;
         match id.trust_domain() == material.trust_domain {
-            true => Ok(ServerCertVerified::assertion()),
+            true => Ok(()),
             false => Err(refused(PeerError::TrustDomain(id.trust_domain().to_owned()))),
         }
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls12_signature(message, certificate, signature, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls13_signature(message, certificate, signature, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
     }
 }

@@ -126,7 +126,7 @@ fn base(
     let provider = CryptoProvider {
         cipher_suites: cipher_suites(&settings.ssl_ciphers)?,
         kx_groups: groups(&settings.ssl_ecdh_curve)?,
-        ..aws_lc_rs::default_provider()
+        ..CryptoProvider::clone(&super::provider())
     };
     if versions.is_empty() {
         return Err(TlsPolicyError::NoVersion);

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// What each part of the data plane, and what it stands on, must not name.
 const FORBIDDEN: &[(&str, &[&str])] = &[
+    ("src/http_exchange", CONTROL_PLANE),
     ("src/names", CONTROL_PLANE),
     ("src/net", CONTROL_PLANE),
     ("src/proxy", CONTROL_PLANE),

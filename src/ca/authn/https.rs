@@ -1,4 +1,4 @@
-//! One GET of a key set over https: bounded in time and size, no redirects, no reuse of the connection.
+//! One GET of a key set over https, bounded in time and size.
 //!
 //! `issuers` calls it. The certificate is verified against the web's roots or those the operator names. No error
 //! repeats what the other side said.
@@ -8,20 +8,17 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, CONNECTION, HOST, HeaderValue, USER_AGENT};
-use http::{Request, StatusCode, Uri};
-use http_body_util::{BodyExt, Empty, Limited};
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
+use http::{Request, Uri};
+use http_body_util::Full;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::ca::bundle::RootBundle;
+use crate::http_exchange::{ExchangeError, exchange};
 use crate::tls::client::{Alpn, ClientTls, Roots};
 
 /// The largest key set that is read, in bytes. Real ones have a few thousand.
 const MAX_BODY: usize = 256 * 1024;
-/// The largest head of an answer, in bytes.
-const MAX_HEAD: usize = 16 * 1024;
 /// Time for all of it.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -38,10 +35,10 @@ pub enum FetchError {
     Roots(String),
     #[error("TLS failed: {0}")]
     Tls(String),
-    #[error("the exchange broke off, was not HTTP, or brought more than {MAX_BODY} bytes")]
-    Http,
-    #[error("HTTP status {0}")]
-    Status(StatusCode),
+    #[error("it cannot be asked for")]
+    Url,
+    #[error(transparent)]
+    Exchange(#[from] ExchangeError),
 }
 
 /// The body at `url`, whose scheme must be https.
@@ -67,28 +64,7 @@ async fn attempt(url: &Uri, roots: Option<&RootBundle>) -> Result<Bytes, FetchEr
         .header(ACCEPT, HeaderValue::from_static("application/json"))
         .header(USER_AGENT, HeaderValue::from_static("portcullis"))
         .header(CONNECTION, HeaderValue::from_static("close"))
-        .body(Empty::<Bytes>::new())
-        .map_err(|_| FetchError::Http)?;
-    let (mut sender, connection) = http1::Builder::new()
-        .max_buf_size(MAX_HEAD)
-        .handshake(TokioIo::new(stream))
-        .await
-        .map_err(|_| FetchError::Http)?;
-    let answer = async {
-        let response = sender.send_request(request).await.map_err(|_| FetchError::Http)?;
-        match response.status() {
-            StatusCode::OK => {
-                let body = Limited::new(response.into_body(), MAX_BODY).collect().await;
-                Ok(body.map_err(|_| FetchError::Http)?.to_bytes())
-            }
-            status => Err(FetchError::Status(status)),
-        }
-    };
-    tokio::pin!(answer);
-    // The connection is driven here and not in a task of its own, so that it ends with us.
-    tokio::select! {
-        biased;
-        answer = &mut answer => answer,
-        _ = connection => answer.await,
-    }
+        .body(Full::default())
+        .map_err(|_| FetchError::Url)?;
+    Ok(exchange(stream, request, MAX_BODY).await?)
 }

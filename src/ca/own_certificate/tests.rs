@@ -1,4 +1,3 @@
-use rustls::client::danger::ServerCertVerifier;
 use rustls_pki_types::{ServerName, UnixTime};
 
 use super::*;
@@ -14,7 +13,7 @@ fn believes(identity: &OwnIdentity, authority: &Authority, names: &WorkloadNames
     let peer = authority.issue(&PublicKey::from_own_key(&key), names, HOUR, NOW).unwrap();
     let now = UnixTime::since_unix_epoch(Duration::from_secs(NOW.unix_timestamp().try_into().unwrap()));
     let name = ServerName::try_from("any.example").unwrap();
-    identity.verify_server_cert(&peer.leaf, &[], &name, &[], now).is_ok()
+    identity.verifier().verify_server_cert(&peer.leaf, &[], &name, &[], now).is_ok()
 }
 
 #[tokio::test]
@@ -81,5 +80,8 @@ async fn a_peer_of_another_trust_domain_or_without_an_identity_is_not_believed()
     let host = authority.issue_server(&PublicKey::from_own_key(&key), &names, HOUR, NOW).unwrap();
     let now = UnixTime::since_unix_epoch(Duration::from_secs(NOW.unix_timestamp().try_into().unwrap()));
     let name = ServerName::try_from("any.example").unwrap();
-    assert!(identity.verify_server_cert(&host.leaf, &[], &name, &[], now).is_err(), "a host is no workload");
+    assert!(
+        identity.verifier().verify_server_cert(&host.leaf, &[], &name, &[], now).is_err(),
+        "a host is no workload"
+    );
 }

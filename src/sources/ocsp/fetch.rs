@@ -9,27 +9,23 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use http::header::{ACCEPT, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HOST, HeaderValue, USER_AGENT};
-use http::{Request as HttpRequest, Response, StatusCode};
-use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
-use hyper::body::{Body, Incoming};
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
+use http::Request as HttpRequest;
+use http::header::{ACCEPT, CONNECTION, CONTENT_TYPE, HOST, HeaderValue, USER_AGENT};
+use http_body_util::Full;
 use rustls_pki_types::CertificateDer;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::address::is_permitted;
 use super::settings::OcspSettings;
+use crate::http_exchange::{ExchangeError, MAX_HEAD, exchange};
 use crate::names::responder::{Host, Target};
 use crate::tls::ocsp::https;
 use crate::tls::ocsp::request::Request;
 
 /// The largest response that is read, in bytes. Real ones have two thousand.
 pub const MAX_RESPONSE: usize = 64 * 1024;
-/// The largest head of a response, in bytes.
-const MAX_HEAD: usize = 16 * 1024;
 /// Of the addresses a name resolves to, this many are tried.
 const MAX_ADDRESSES: usize = 4;
 
@@ -62,14 +58,8 @@ pub enum FetchError {
     Tls(io::Error),
     #[error("the proxy refused the connection")]
     Proxy,
-    #[error("the exchange broke off or was not HTTP")]
-    Http,
-    #[error("HTTP status {0}")]
-    Status(StatusCode),
-    #[error("the body is encoded")]
-    Encoded,
-    #[error("the body is longer than {MAX_RESPONSE} bytes")]
-    TooLarge,
+    #[error(transparent)]
+    Exchange(#[from] ExchangeError),
     #[error("the attempt ended unexpectedly")]
     Internal,
 }
@@ -106,14 +96,14 @@ impl HttpFetch {
         let target = &order.target;
         let mut stream = self.connect(order, deadline).await?;
         if !target.https {
-            return exchange(stream, http_request(order)?).await;
+            return Ok(exchange(stream, http_request(order)?, MAX_RESPONSE).await?);
         }
         if order.settings.proxy.is_some() {
             open_tunnel(&mut stream, target).await?;
         }
         let host = target.host();
         let stream = https::connect(stream, &host, &order.issuer).await.map_err(FetchError::Tls)?;
-        exchange(stream, http_request(order)?).await
+        Ok(exchange(stream, http_request(order)?, MAX_RESPONSE).await?)
     }
 
     /// Connects to the proxy where there is one, or else to a permitted address of the responder.
@@ -224,47 +214,6 @@ fn http_request(order: &Order) -> Result<HttpRequest<Full<Bytes>>, FetchError> {
             .body(Full::from(order.request.der().to_vec()))
     };
     request.map_err(|_| FetchError::Internal)
-}
-
-/// Sends `request` over a new HTTP/1.1 connection and reads the answer's body.
-async fn exchange<S>(stream: S, request: HttpRequest<Full<Bytes>>) -> Result<Bytes, FetchError>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let (mut sender, connection) = http1::Builder::new()
-        .max_buf_size(MAX_HEAD)
-        .handshake(TokioIo::new(stream))
-        .await
-        .map_err(|_| FetchError::Http)?;
-    let answer = async {
-        let response = sender.send_request(request).await.map_err(|_| FetchError::Http)?;
-        read_body(response).await
-    };
-    tokio::pin!(answer);
-    // The connection moves the bytes; it is driven here rather than spawned, so that it ends with us.
-    tokio::select! {
-        biased;
-        answer = &mut answer => answer,
-        _ = connection => answer.await,
-    }
-}
-
-async fn read_body(response: Response<Incoming>) -> Result<Bytes, FetchError> {
-    if response.status() != StatusCode::OK {
-        return Err(FetchError::Status(response.status()));
-    }
-    if response.headers().get_all(CONTENT_ENCODING).iter().any(|encoding| encoding != "identity") {
-        return Err(FetchError::Encoded);
-    }
-    let body = response.into_body();
-    if body.size_hint().lower() > MAX_RESPONSE as u64 {
-        return Err(FetchError::TooLarge);
-    }
-    match Limited::new(body, MAX_RESPONSE).collect().await {
-        Ok(body) => Ok(body.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(FetchError::TooLarge),
-        Err(_) => Err(FetchError::Http),
-    }
 }
 
 #[cfg(test)]

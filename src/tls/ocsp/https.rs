@@ -14,6 +14,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use crate::tls::provider;
+
 static PUBLIC_ROOTS: LazyLock<RootCertStore> = LazyLock::new(|| {
     let mut roots = RootCertStore::empty();
     roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
@@ -34,8 +36,7 @@ fn client_config(issuer: &CertificateDer<'_>) -> Result<ClientConfig, rustls::Er
     let mut roots = PUBLIC_ROOTS.clone();
     // An issuer that cannot be an anchor merely adds none.
     roots.add_parsable_certificates([issuer.clone()]);
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let mut config = ClientConfig::builder_with_provider(provider)
+    let mut config = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()?
         .with_root_certificates(roots)
         .with_no_client_auth();

@@ -4,6 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use tokio::io::AsyncRead;
 use tokio::net::TcpListener;
 
 use super::*;
@@ -179,7 +180,10 @@ async fn redirects_are_not_followed() {
     for status in [301, 302, 303, 307, 308] {
         let answer = format!("HTTP/1.1 {status} Moved\r\nLocation: {}\r\n\r\n", elsewhere.url("/"));
         let result = outcome(answer, Then::Close, loopback()).await;
-        assert!(matches!(result, Err(FetchError::Status(seen)) if seen == status), "{result:?}");
+        assert!(
+            matches!(result, Err(FetchError::Exchange(ExchangeError::Status(seen))) if seen == status),
+            "{result:?}"
+        );
     }
     assert!(elsewhere.requests.lock().unwrap().is_empty());
 }
@@ -189,7 +193,10 @@ async fn other_statuses_are_refused_with_their_bodies_unread() {
     for status in [201, 204, 206, 400, 404, 500, 503] {
         let answer = format!("HTTP/1.1 {status} X\r\nContent-Length: 5\r\n\r\nhello");
         let result = outcome(answer, Then::Hang, loopback()).await;
-        assert!(matches!(result, Err(FetchError::Status(seen)) if seen == status), "{result:?}");
+        assert!(
+            matches!(result, Err(FetchError::Exchange(ExchangeError::Status(seen))) if seen == status),
+            "{result:?}"
+        );
     }
 }
 
@@ -198,14 +205,20 @@ async fn compressed_bodies_are_refused() {
     for encoding in ["gzip", "br", "identity, gzip"] {
         let answer =
             format!("HTTP/1.1 200 OK\r\nContent-Encoding: {encoding}\r\nContent-Length: 5\r\n\r\nhello");
-        assert!(matches!(outcome(answer, Then::Hang, loopback()).await, Err(FetchError::Encoded)));
+        assert!(matches!(
+            outcome(answer, Then::Hang, loopback()).await,
+            Err(FetchError::Exchange(ExchangeError::Encoded))
+        ));
     }
 }
 
 #[tokio::test]
 async fn huge_bodies_are_refused_whether_announced_or_not() {
     let announced = "HTTP/1.1 200 OK\r\nContent-Length: 65537\r\n\r\n";
-    assert!(matches!(outcome(announced, Then::Hang, loopback()).await, Err(FetchError::TooLarge)));
+    assert!(matches!(
+        outcome(announced, Then::Hang, loopback()).await,
+        Err(FetchError::Exchange(ExchangeError::TooLarge(_)))
+    ));
 
     let mut chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
     for _ in 0..17 {
@@ -213,10 +226,16 @@ async fn huge_bodies_are_refused_whether_announced_or_not() {
         chunked.extend_from_slice(&[7; 0x1000]);
         chunked.extend_from_slice(b"\r\n");
     }
-    assert!(matches!(outcome(chunked, Then::Hang, loopback()).await, Err(FetchError::TooLarge)));
+    assert!(matches!(
+        outcome(chunked, Then::Hang, loopback()).await,
+        Err(FetchError::Exchange(ExchangeError::TooLarge(_)))
+    ));
 
     let endless = "HTTP/1.0 200 OK\r\n\r\nbla";
-    assert!(matches!(outcome(endless, Then::Repeat, loopback()).await, Err(FetchError::TooLarge)));
+    assert!(matches!(
+        outcome(endless, Then::Repeat, loopback()).await,
+        Err(FetchError::Exchange(ExchangeError::TooLarge(_)))
+    ));
 
     let mut largest = format!("HTTP/1.1 200 OK\r\nContent-Length: {MAX_RESPONSE}\r\n\r\n").into_bytes();
     largest.extend(vec![7; MAX_RESPONSE]);
@@ -226,21 +245,36 @@ async fn huge_bodies_are_refused_whether_announced_or_not() {
 #[tokio::test]
 async fn lying_lengths_give_an_error_or_what_was_announced() {
     let too_long = "HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\nhello";
-    assert!(matches!(outcome(too_long, Then::Close, loopback()).await, Err(FetchError::Http)));
+    assert!(matches!(
+        outcome(too_long, Then::Close, loopback()).await,
+        Err(FetchError::Exchange(ExchangeError::Http))
+    ));
     let too_short = "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nhello";
     assert_eq!(outcome(too_short, Then::Close, loopback()).await.unwrap(), "hel");
     let two = "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Length: 5\r\n\r\nhello";
-    assert!(matches!(outcome(two, Then::Close, loopback()).await, Err(FetchError::Http)));
+    assert!(matches!(
+        outcome(two, Then::Close, loopback()).await,
+        Err(FetchError::Exchange(ExchangeError::Http))
+    ));
 }
 
 #[tokio::test]
 async fn what_is_not_http_is_refused() {
     for bytes in ["", "hello\r\n\r\n", "SSH-2.0-OpenSSH_9.6\r\n", "HTTP/1.1 200 OK\r\nbroken"] {
-        assert!(matches!(outcome(bytes, Then::Close, loopback()).await, Err(FetchError::Http)), "{bytes}");
+        assert!(
+            matches!(
+                outcome(bytes, Then::Close, loopback()).await,
+                Err(FetchError::Exchange(ExchangeError::Http))
+            ),
+            "{bytes}"
+        );
     }
     // A head without end.
     let head = format!("HTTP/1.1 200 OK\r\nA: {}", "a".repeat(1024));
-    assert!(matches!(outcome(head, Then::Repeat, loopback()).await, Err(FetchError::Http)));
+    assert!(matches!(
+        outcome(head, Then::Repeat, loopback()).await,
+        Err(FetchError::Exchange(ExchangeError::Http))
+    ));
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::super::fetch::{FetchError, Order};
 use super::super::*;
+use crate::http_exchange::ExchangeError;
 use crate::tls::ocsp::request::Request;
 use crate::tls::ocsp::status::{OcspState, OcspStatus};
 use crate::tls::ocsp::testing::{Answer, Ca, Issued};
@@ -192,7 +193,7 @@ pub fn scripted(answers: Vec<Result<Vec<u8>, ()>>) -> Answerer {
     let count = AtomicUsize::new(0);
     Box::new(move |_| {
         let turn = count.fetch_add(1, Ordering::SeqCst).min(answers.len() - 1);
-        let answer = answers[turn].clone().map(Bytes::from).map_err(|()| FetchError::Http);
+        let answer = answers[turn].clone().map(Bytes::from).map_err(|()| ExchangeError::Http.into());
         Box::pin(async move { answer })
     })
 }
