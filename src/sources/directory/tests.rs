@@ -628,3 +628,30 @@ mod properties {
         }
     }
 }
+
+#[tokio::test]
+async fn a_new_link_to_a_folder_is_followed() {
+    let mut show = Show::start(|folder| {
+        fs::create_dir(folder.join(".elsewhere")).unwrap();
+        fs::write(folder.join(".elsewhere/a.yaml"), config_map("a", "1")).unwrap();
+    })
+    .await;
+    assert_eq!(show.data("a"), None);
+    symlink(".elsewhere", show.path("link")).unwrap();
+    show.until("the file behind it", |show| show.data("a") == Some("1")).await;
+    rename_into(&show.path("link/a.yaml"), &config_map("a", "2"));
+    show.until("a change in it", |show| show.data("a") == Some("2")).await;
+}
+
+#[tokio::test]
+async fn a_folder_with_the_name_of_a_manifest_takes_its_place() {
+    let mut show =
+        Show::start(|folder| fs::write(folder.join("a.yaml"), config_map("a", "1")).unwrap()).await;
+    fs::create_dir(show.path(".new")).unwrap();
+    fs::write(show.path(".new/b.yaml"), config_map("b", "1")).unwrap();
+    fs::remove_file(show.path("a.yaml")).unwrap();
+    fs::rename(show.path(".new"), show.path("a.yaml")).unwrap();
+    show.until("what is in the folder", |show| show.data("b") == Some("1")).await;
+    rename_into(&show.path("a.yaml/b.yaml"), &config_map("b", "2"));
+    show.until("a change in it", |show| show.data("b") == Some("2")).await;
+}
