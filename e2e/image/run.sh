@@ -82,15 +82,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         if self.path == "/slow":
             time.sleep(4)
-        body = ("backend of " + self.headers["host"]).encode()
+        body = ("backend of " + self.headers["host"].split(":")[0]).encode()
         self.send_response(200)
         self.send_header("content-length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
 http.server.ThreadingHTTPServer(("127.0.0.1", 9000), Handler).serve_forever()
 END
-inside python3 "$dir/backend.py" > "$dir/backend.log" 2>&1 & helpers+=($!)
-inside dnsmasq --keep-in-foreground --conf-file=/dev/null --no-resolv --no-hosts --pid-file --user=root --log-facility=- \
+# By their own process ids, which those of a shell function would not be.
+ip netns exec "$name" python3 "$dir/backend.py" > "$dir/backend.log" 2>&1 & helpers+=($!)
+ip netns exec "$name" dnsmasq --keep-in-foreground --conf-file=/dev/null --no-resolv --no-hosts --pid-file --user=root --log-facility=- \
     --log-queries --listen-address=127.0.0.1 --bind-interfaces \
     --address=/backend.cluster.test/127.0.0.1 --address=/absolute.test/127.0.0.1 --local=/test/ \
     > "$dir/dns.log" 2>&1 & helpers+=($!)
@@ -232,6 +233,40 @@ code=0
 timeout 60 "$runtime" --root "$dir/runtime" run --bundle "$dir/bundle" "$name" > "$dir/refused.log" 2>&1 || code=$?
 [ "$code" = 1 ] && grep -q "Permission denied" "$dir/refused.log" || fail "without the capability: exit code $code"
 grep "Permission denied" "$dir/refused.log" | head -n 1
+
+plane=${CARGO_TARGET_DIR:-$root/target}/controlplane/bin
+if [ -x "$plane/kube-apiserver" ]; then
+    step "in a cluster, with the arguments of config/kubernetes and the token of its Service Account"
+    ip netns exec "$name" "$root/e2e/controlplane/start.sh" "$dir/plane" > "$dir/plane.log" 2>&1 & helpers+=($!)
+    eventually "the API server" grep -q ^ready "$dir/plane.log"
+    kubectl() { inside "$plane/kubectl" --kubeconfig "$dir/plane/admin.kubeconfig" "$@"; }
+    kubectl apply -k "$root/config/kubernetes" > /dev/null
+    kubectl create secret tls site --cert "$dir/manifests/site.crt" --key "$dir/manifests/site.key" > /dev/null
+    kubectl create ingress site --class=portcullis --rule="a.example.test/*=none:80,tls=site" > /dev/null
+    mkdir -m 755 "$dir/account"
+    eventually "the Service Account" kubectl -n portcullis get serviceaccount portcullis
+    kubectl -n portcullis create token portcullis > "$dir/account/token"
+    cp "$dir/plane/ca.crt" "$dir/account/ca.crt"
+    printf portcullis > "$dir/account/namespace"
+    chown -R 65532:65532 "$dir/account"
+    chmod 600 "$dir/account/token"
+    mapfile -t arguments < <(kubectl -n portcullis get deployment portcullis \
+        -o 'jsonpath={range .spec.template.spec.containers[0].args[*]}{@}{"\n"}{end}')
+    server=$(kubectl config view -o 'jsonpath={.clusters[0].cluster.server}')
+    podman run --detach --name "$name" "${hardened[@]}" -v "$dir/account:/var/run/secrets/kubernetes.io/serviceaccount:ro" \
+        --env KUBERNETES_SERVICE_HOST=127.0.0.1 --env "KUBERNETES_SERVICE_PORT=${server##*:}" \
+        --env POD_NAME=portcullis-0 --env POD_NAMESPACE=portcullis "$IMAGE" "${arguments[@]}" > /dev/null
+    eventually "readyz" get http://127.0.0.1:10254/readyz
+    podman exec "$name" portcullis certs
+    inside bash -c 'echo | openssl s_client -connect 127.0.0.1:8443 -servername a.example.test 2>/dev/null' |
+        grep -q image-test || fail "not the certificate of the Secret"
+    podman stop --time 20 "$name" > /dev/null
+    code=$(podman inspect --format '{{.State.ExitCode}}' "$name")
+    [ "$code" = 0 ] || fail "exit code $code"
+    podman rm "$name" > /dev/null
+else
+    step "in a cluster: left out, run e2e/controlplane/build.sh for it"
+fi
 
 step "the CA"
 podman run --detach --name "$name" "${hardened[@]}" "$IMAGE" ca serve --state-dir=/var/lib/portcullis \

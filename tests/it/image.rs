@@ -62,7 +62,8 @@ fn the_image_is_what_the_manifests_expect() {
     let exposed: Vec<_> = of_image(&file, "EXPOSE").split(' ').collect();
     let ports = pod["containers"][0]["ports"].as_array().unwrap().iter();
     assert_eq!(exposed, ports.map(|port| port["containerPort"].to_string()).collect::<Vec<_>>());
-    let ports = [&chart["containerPort"]["http"], &chart["containerPort"]["https"], &chart["metrics"]["port"]];
+    let ports =
+        [&chart["containerPort"]["http"], &chart["containerPort"]["https"], &chart["metrics"]["port"]];
     assert_eq!(exposed, ports.map(Value::to_string));
 
     // Arguments begin with a subcommand, so the entry point has to be the program, and nothing may replace it.
