@@ -7,6 +7,7 @@
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use socket2::{Domain, Protocol, Socket, Type};
 
 /// Connections the kernel queues for each socket.
@@ -68,8 +69,25 @@ fn bind(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
     }
     // Accepted sockets inherit it on Linux, which saves a system call for each connection.
     socket.set_tcp_nodelay(true)?;
-    socket.bind(&address.into())?;
+    match socket.bind(&address.into()) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied && claim_low_ports() => {
+            socket.bind(&address.into())?;
+        }
+        other => other?,
+    }
     Ok(socket.into())
+}
+
+/// Makes the right to ports below 1024 effective for this thread, if it is permitted but was not so far. That is how
+/// it arrives in a container: a program file that had it effective could not be run where it is not permitted.
+fn claim_low_ports() -> bool {
+    let right = CapabilitySet::NET_BIND_SERVICE;
+    let Ok(mut sets) = capabilities(None) else { return false };
+    if !sets.permitted.contains(right) || sets.effective.contains(right) {
+        return false;
+    }
+    sets.effective |= right;
+    set_capabilities(None, sets).is_ok()
 }
 
 fn is_no_ipv6(error: &io::Error) -> bool {
