@@ -18,8 +18,8 @@ use h2::server::{Builder, Connection};
 pub use request::RequestBody;
 
 use super::cork::Cork;
-use super::deadlines::{Deadline, Deadlines};
 use super::http1::Service;
+use crate::net::deadlines::{Deadline, Deadlines};
 use crate::net::drain::DrainWatch;
 use crate::net::stream::Stream;
 
