@@ -5,6 +5,7 @@ pub mod deadlines;
 pub mod drain;
 pub mod handshakes;
 pub mod inherit;
+pub mod limited;
 pub mod listen;
 pub mod proxy_protocol;
 pub mod relay;
