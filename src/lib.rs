@@ -1,9 +1,9 @@
 //! Portcullis: a TLS ingress gateway with dynamic certificates.
 //!
 //! ```text
-//! sources ──events──► store ──revision──► compile ──Snapshot──► ArcSwap ──► workers (data plane)
-//!  directory            the only            pure        immutable,           one current-thread
-//!  kubernetes           mutable             function    Arc parts            runtime per core
+//! sources ──events──► store ──changes──► compile ──Snapshot──► one pointer ──► workers (data plane)
+//!  directory            the only           pure        immutable,               one current-thread
+//!  kubernetes           mutable            function    shares structure         runtime each
 //!  ocsp answers         state                 └──► Report ──► status, Events, diagnostics
 //! ```
 //!

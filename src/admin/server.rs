@@ -25,6 +25,7 @@ use tokio::time::{sleep, timeout};
 use super::page::PAGE;
 use super::{AdminState, api, metrics};
 use crate::names::canonical_host;
+use crate::net::limited::LimitedListener;
 
 /// Connections at once; more wait in the kernel.
 const CONNECTIONS: usize = 64;
@@ -36,31 +37,20 @@ const GRACE: Duration = Duration::from_secs(60);
 const HEADER_TIMEOUT: Duration = Duration::from_secs(12);
 /// Bytes of a request head.
 const HEAD: usize = 16 * 1024;
-/// How long to wait after a connection could not be accepted, as when there is no file descriptor left.
-const PAUSE: Duration = Duration::from_millis(100);
 
 type Answer = Response<Full<Bytes>>;
 
 /// Answers on `listener` until the task is dropped.
 pub async fn serve(listener: TcpListener, state: Arc<AdminState>) {
-    let connections = Arc::new(Semaphore::new(CONNECTIONS));
+    let listener = LimitedListener::new(listener, CONNECTIONS, "admin");
     let admin = Arc::new(Admin { state, renders: Semaphore::new(1) });
     loop {
-        // The semaphore is never closed.
-        let Ok(permit) = connections.clone().acquire_owned().await else { return };
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let admin = admin.clone();
-                tokio::spawn(async move {
-                    let _permit = permit;
-                    admin.connection(stream).await;
-                });
-            }
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection on the admin port");
-                sleep(PAUSE).await;
-            }
-        }
+        let (stream, place) = listener.accept().await;
+        let admin = admin.clone();
+        tokio::spawn(async move {
+            let _place = place;
+            admin.connection(stream).await;
+        });
     }
 }
 

@@ -57,11 +57,6 @@ pub fn private_key(text: &[u8]) -> Result<Zeroizing<Vec<u8>>, PemError> {
     Err(PemError::Missing("PRIVATE KEY"))
 }
 
-/// `certificates` as PEM, one block after the other.
-pub fn encode_certificates<'a>(certificates: impl IntoIterator<Item = &'a CertificateDer<'a>>) -> String {
-    certificates.into_iter().map(|der| encode("CERTIFICATE", der)).collect()
-}
-
 /// One PEM block with lines of 64 characters and a final newline.
 pub fn encode(label: &str, der: &[u8]) -> String {
     let body = Zeroizing::new(STANDARD.encode(der));

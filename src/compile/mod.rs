@@ -29,10 +29,8 @@ use crate::diagnostics::{Diagnostic, ObjectRef, Severity};
 use crate::names::HostPattern;
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
-use crate::snapshot::certificates::{Certificate, CertificateMap};
-use crate::snapshot::clusters::{ClusterKey, ClusterMap};
-use crate::snapshot::hosts::HostMap;
-use crate::snapshot::workloads::Workloads;
+use crate::snapshot::certificates::Certificate;
+use crate::snapshot::clusters::ClusterKey;
 use crate::store::objects::{Ingress, Kind, ObjectName};
 use crate::store::{Changes, Store};
 use crate::tls::hbone::HboneTls;
@@ -84,24 +82,8 @@ impl Compiled {
         let generated = Arc::new(KeyPair::generate_default()?);
         let (store, waits) = (Store::new(), StapleWaits::of(settings));
         let default = certificates::compile_default_certificate(&store, None, &generated, None, waits, now);
-        let snapshot = Snapshot {
-            generation: 0,
-            settings: settings.clone(),
-            certificates: CertificateMap {
-                exact: Default::default(),
-                wildcard: Default::default(),
-                default: default.certificates,
-                staples: Default::default(),
-            },
-            hosts: HostMap::default(),
-            clusters: ClusterMap::default(),
-            tls: Arc::new(TlsPolicy::new(settings, tickets)?),
-            mesh: None,
-            trust: None,
-            hbone: None,
-            hbone_client: None,
-            workloads: Workloads::default(),
-        };
+        let tls = Arc::new(TlsPolicy::new(settings, tickets)?);
+        let snapshot = Snapshot::empty(settings.clone(), tls, default.certificates);
         let policies = workloads::Table::new(settings);
         Ok(Self {
             snapshot,

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::proxy::deadlines::{Deadline, Deadlines};
+use crate::net::deadlines::{Deadline, Deadlines};
 
 /// Bytes in flight each way.
 const BUFFER: usize = 16 * 1024;
@@ -168,7 +168,7 @@ mod tests {
         let idle = Duration::from_millis(100);
         let ended = tokio::select! {
             ended = relay((gateway_client, b""), (gateway_backend, b""), &deadlines, idle) => ended,
-            () = deadlines.run() => unreachable!("runs for ever"),
+            () = deadlines.run(|| true) => unreachable!("runs for ever"),
         };
         assert_eq!(ended.unwrap_err().kind(), io::ErrorKind::TimedOut);
     }

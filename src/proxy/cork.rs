@@ -11,8 +11,8 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::deadlines::Deadlines;
 use super::floods::FloodWatch;
+use crate::net::deadlines::Deadlines;
 use crate::net::stream::Stream;
 
 /// As much as a TLS record holds.

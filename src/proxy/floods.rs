@@ -8,7 +8,7 @@
 use std::mem;
 use std::time::Duration;
 
-use super::deadlines::{Deadlines, Tick};
+use crate::net::deadlines::{Deadlines, Tick};
 
 /// Frames without content that a connection may send in a period, on top of those that its requests pay for.
 const ALLOWANCE: u32 = 1000;

@@ -27,7 +27,7 @@ use tokio::task::spawn_local;
 
 use super::cork::Cork;
 use super::guards::{Denial, Guard, Peer};
-use super::http2::{LOCAL_RESETS, Limits, PENDING_RESETS, SEND_BUFFER};
+use super::http2::{self, Limits};
 use super::record::Record;
 use super::worker::Worker;
 use crate::net::stream::Stream;
@@ -35,10 +35,9 @@ use crate::tls::mesh::MeshClient;
 use target::{Listening, Target, TargetError};
 use tunnel::{Cut, Tunnel};
 
-/// Flow control of what clients send: a tunnel may have this much in flight, a connection sixteen times as much, so
-/// that one workload that takes nothing cannot hold up the others.
-const STREAM_WINDOW: u32 = 256 * 1024;
-const CONNECTION_WINDOW: u32 = 16 * STREAM_WINDOW;
+/// Flow control of what clients send, of all tunnels of a connection: sixteen times what one may have in flight, so that
+/// one workload that takes nothing cannot hold up the others.
+const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
 /// What a connection may have waiting in DATA frames of less than 256 bytes, which the h2 crate counts as 256: a
 /// tunnel full of keystrokes is no attack.
 const SMALL_FRAMES: usize = 16 * 1024 * 1024;
@@ -95,11 +94,13 @@ impl Hbone {
         let settings = self.worker.derived().settings.clone();
         let deadlines = &self.worker.deadlines;
         let cork = Cork::new(stream, deadlines);
-        let handshake = deadlines.timeout(settings.client_header_timeout, handshake(&cork, limits));
-        let Ok(Some(mut connection)) = handshake.await else { return };
-        let mut drain = self.worker.drain.watch();
         // A client that never asks anything gets no more time than one that sends its preface slowly.
         let mut idle = deadlines.deadline(settings.client_header_timeout);
+        let mut server = limits.server(CONNECTION_WINDOW);
+        server.data_frame_budget(SMALL_FRAMES);
+        let Some(mut connection) = http2::begin(&cork, &server, &mut idle).await else { return };
+        let mut drain = self.worker.drain.watch();
+        idle.reset(settings.client_header_timeout);
         let mut ending = false;
         poll_fn(|cx| {
             if self.open.get() > 0 {
@@ -273,29 +274,6 @@ impl Drop for OpenTunnel {
     fn drop(&mut self) {
         self.0.open.set(self.0.open.get().saturating_sub(1));
     }
-}
-
-/// The HTTP/2 preface and settings.
-async fn handshake(cork: &Cork, limits: Limits) -> Option<Connection<Cork, Bytes>> {
-    let handshake = h2::server::Builder::new()
-        .max_concurrent_streams(limits.streams)
-        .initial_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_header_list_size(limits.header_bytes)
-        .max_send_buffer_size(SEND_BUFFER)
-        .max_pending_accept_reset_streams(PENDING_RESETS)
-        .max_local_error_reset_streams(Some(LOCAL_RESETS))
-        .data_frame_budget(SMALL_FRAMES)
-        .handshake(cork.clone());
-    let mut handshake = pin!(handshake);
-    poll_fn(|cx| {
-        let done = handshake.as_mut().poll(cx);
-        match cork.poll_drain(cx) {
-            Poll::Ready(Err(_)) => Poll::Ready(None),
-            _ => done.map(Result::ok),
-        }
-    })
-    .await
 }
 
 async fn connect(address: SocketAddr) -> std::io::Result<TcpStream> {

@@ -18,27 +18,43 @@ use h2::server::{Builder, Connection};
 pub use request::RequestBody;
 
 use super::cork::Cork;
-use super::deadlines::{Deadline, Deadlines};
 use super::http1::Service;
+use crate::net::deadlines::{Deadline, Deadlines};
 use crate::net::drain::DrainWatch;
 use crate::net::stream::Stream;
 
-/// Flow control of request bodies: a stream may have this much in flight, a connection four streams' worth,
-/// so that one slow upload cannot hold up the others.
+/// Flow control of what clients send: a stream may have this much in flight.
 const STREAM_WINDOW: u32 = 256 * 1024;
-const CONNECTION_WINDOW: u32 = 1024 * 1024;
+/// Of all request bodies of a connection, so that one slow upload cannot hold up the others.
+const CONNECTION_WINDOW: u32 = 4 * STREAM_WINDOW;
 /// Response data that h2 takes over ahead of a client's flow control, for each stream.
-pub(super) const SEND_BUFFER: usize = 64 * 1024;
+const SEND_BUFFER: usize = 64 * 1024;
 /// Streams that the client resets before they were looked at (CVE-2023-44487), and that we reset because of
 /// what the client did (CVE-2025-8671), before the connection ends.
-pub(super) const PENDING_RESETS: usize = 20;
-pub(super) const LOCAL_RESETS: usize = 100;
+const PENDING_RESETS: usize = 20;
+const LOCAL_RESETS: usize = 100;
 
 /// How much one connection may ask for, as the settings say when it begins.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     pub streams: u32,
     pub header_bytes: u32,
+}
+
+impl Limits {
+    /// How connections are taken under these limits, with this window for all streams of one together, in bytes.
+    pub fn server(&self, connection_window: u32) -> Builder {
+        let mut builder = Builder::new();
+        builder
+            .max_concurrent_streams(self.streams)
+            .initial_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(connection_window)
+            .max_header_list_size(self.header_bytes)
+            .max_send_buffer_size(SEND_BUFFER)
+            .max_pending_accept_reset_streams(PENDING_RESETS)
+            .max_local_error_reset_streams(Some(LOCAL_RESETS));
+        builder
+    }
 }
 
 /// Serves one connection until it ends.
@@ -53,7 +69,9 @@ pub async fn serve<S: Service + 'static>(
     let cork = Cork::new(stream, deadlines);
     // A client that never asks anything gets no more time than one that sends a head slowly.
     let mut idle = deadlines.deadline(timing.header_timeout);
-    let Some(mut connection) = begin(&cork, limits, &mut idle).await else { return };
+    let Some(mut connection) = begin(&cork, &limits.server(CONNECTION_WINDOW), &mut idle).await else {
+        return;
+    };
     let activity = Rc::new(Activity::default());
     let mut ending = false;
     poll_fn(|cx| {
@@ -95,17 +113,12 @@ pub async fn serve<S: Service + 'static>(
 }
 
 /// Exchanges the prefaces; `None` where that comes to nothing in time.
-async fn begin(cork: &Cork, limits: Limits, patience: &mut Deadline) -> Option<Connection<Cork, Bytes>> {
-    let handshake = Builder::new()
-        .max_concurrent_streams(limits.streams)
-        .initial_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_header_list_size(limits.header_bytes)
-        .max_send_buffer_size(SEND_BUFFER)
-        .max_pending_accept_reset_streams(PENDING_RESETS)
-        .max_local_error_reset_streams(Some(LOCAL_RESETS))
-        .handshake(cork.clone());
-    let mut handshake = pin!(handshake);
+pub async fn begin(
+    cork: &Cork,
+    server: &Builder,
+    patience: &mut Deadline,
+) -> Option<Connection<Cork, Bytes>> {
+    let mut handshake = pin!(server.handshake(cork.clone()));
     poll_fn(|cx| {
         let done = handshake.as_mut().poll(cx);
         let broken = matches!(cork.poll_drain(cx), Poll::Ready(Err(_)));

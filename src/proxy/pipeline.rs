@@ -11,7 +11,9 @@
 //!
 //! Phases 1 to 5 never wait and hold no snapshot afterwards: only the route and its backend.
 
-use std::borrow::Cow;
+mod refusal;
+mod target;
+
 use std::future::poll_fn;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::pin;
@@ -22,27 +24,29 @@ use std::time::Instant;
 
 use http::header::{CONTENT_LENGTH, HOST, SERVER, STRICT_TRANSPORT_SECURITY};
 use http::uri::PathAndQuery;
-use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 
 use super::answers;
 use super::body::{Body, Limited, Recorded};
 use super::client_cert_header;
+use super::derived::Derived;
 use super::guards::{Denial, Guard, Peer};
 use super::headers::{self, Claimed, ClientFields, Connection};
 use super::http1::{HeadRefusal, Limits, Service};
 use super::record::Record;
 use super::upstream::error::{Reason, UpstreamError};
 use super::upstream::http1::Upgraded;
-use super::worker::{Derived, Worker};
+use super::worker::Worker;
 use crate::names::canonical_host;
 use crate::net::relay::relay;
 use crate::net::stream::Stream;
 use crate::snapshot::Snapshot;
 use crate::snapshot::clusters::{Cluster, Endpoint};
 use crate::snapshot::hosts::{Action, Host, HttpsRedirect, Route};
-use crate::snapshot::paths::canonical_path;
 use crate::tls::accept::ServedIdentity;
 use crate::tls::hbone_client::Via;
+use refusal::Refusal;
+use target::{authority, authority_text, canonicalise_path};
 
 /// A connection from a client, and what its requests are judged by.
 pub struct Client {
@@ -52,23 +56,6 @@ pub struct Client {
     /// What each request tells the backend about `connection`.
     fields: ClientFields,
     tls: Option<ServedIdentity>,
-}
-
-/// A request that is answered without a backend.
-struct Refusal {
-    response: Response<Body>,
-    /// For the log and metrics.
-    reason: &'static str,
-}
-
-impl Refusal {
-    fn new(status: StatusCode, reason: &'static str, message: &str) -> Box<Self> {
-        Box::new(Self { response: answers::plain(status, message), reason })
-    }
-
-    fn bad_request(message: &str) -> Box<Self> {
-        Self::new(StatusCode::BAD_REQUEST, "bad_request", message)
-    }
 }
 
 /// Where a request goes.
@@ -210,7 +197,7 @@ impl Client {
                 may_speak_for(identity, snapshot, host)?;
             }
             let route = found.and_then(|host| Some((host, host.routes.find(request.uri().path())?)));
-            let Some((host_rules, route)) = route else { return Err(no_route()) };
+            let Some((host_rules, route)) = route else { return Err(Refusal::no_route()) };
             record.route = Some(route.clone());
             if let Some(location) = self.redirect(request, host, host_rules, route, settings, &claimed) {
                 let status = StatusCode::from_u16(settings.settings.http_redirect_code);
@@ -221,7 +208,7 @@ impl Client {
                 }));
             }
             match &route.action {
-                Action::NotFound => Err(no_route()),
+                Action::NotFound => Err(Refusal::no_route()),
                 Action::Refuse(annotation) => Err(Refusal::new(
                     StatusCode::SERVICE_UNAVAILABLE,
                     "unsupported_protection",
@@ -381,60 +368,6 @@ fn via(snapshot: &Snapshot, address: SocketAddr) -> Option<Via> {
     let client = snapshot.hbone_client.as_ref()?;
     let peer = snapshot.workloads.tunnel_to(address.ip())?;
     Some(Via { client: client.clone(), peer: peer.clone() })
-}
-
-fn no_route() -> Box<Refusal> {
-    Refusal::new(StatusCode::NOT_FOUND, "no_route", "no route for this host and path")
-}
-
-/// The host and port that the client named. HTTP/1.0 clients may do without.
-fn authority(request: &Request<Body>) -> Result<Option<HeaderValue>, Box<Refusal>> {
-    let mut hosts = request.headers().get_all(HOST).iter();
-    let field = hosts.next();
-    if hosts.next().is_some() {
-        return Err(Refusal::bad_request("the request has more than one Host"));
-    }
-    let Some(target) = request.uri().authority() else {
-        // RFC 9113, section 8.3.1: one of the two must be there.
-        return match field {
-            None if request.version() == Version::HTTP_2 => {
-                Err(Refusal::bad_request("the request has no host"))
-            }
-            field => Ok(field.cloned()),
-        };
-    };
-    // RFC 9113, section 8.3.1, and RFC 9112, section 3.2.2: the target wins; one that contradicts is refused.
-    if let Some(field) = field
-        && canonical_host(authority_text(field)).ok() != canonical_host(target.as_str()).ok()
-    {
-        return Err(Refusal::bad_request("Host and the target of the request name different hosts"));
-    }
-    let value = HeaderValue::from_str(target.as_str());
-    value.map(Some).map_err(|_| Refusal::bad_request("the host of the request is malformed"))
-}
-
-fn authority_text(value: &HeaderValue) -> &str {
-    // What is not ASCII is no host either.
-    value.to_str().unwrap_or("\u{0}")
-}
-
-/// Brings the path into its canonical form, the one that is matched and forwarded.
-fn canonicalise_path(request: &mut Request<Body>) -> Result<(), Box<Refusal>> {
-    let uri = request.uri();
-    if !uri.path().starts_with('/') {
-        return Err(Refusal::bad_request("the request target is not a path"));
-    }
-    let path = canonical_path(uri.path())
-        .map_err(|error| Refusal::bad_request(&format!("the path of the request is malformed: {error}")))?;
-    if let Cow::Owned(path) = path {
-        let target = match uri.query() {
-            Some(query) => format!("{path}?{query}"),
-            None => path,
-        };
-        *request.uri_mut() = Uri::try_from(target)
-            .map_err(|_| Refusal::bad_request("the path of the request is malformed"))?;
-    }
-    Ok(())
 }
 
 /// Whether a request for `host` may come over a connection made for `identity`: the certificate served must be

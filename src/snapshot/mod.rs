@@ -19,7 +19,7 @@ use crate::tls::hbone::HboneTls;
 use crate::tls::hbone_client::HboneClient;
 use crate::tls::mesh::MeshTrust;
 use crate::tls::policy::TlsPolicy;
-use certificates::CertificateMap;
+use certificates::{CertificateMap, HostCertificates};
 use clusters::ClusterMap;
 use hosts::HostMap;
 use workloads::Workloads;
@@ -56,6 +56,28 @@ pub enum TlsPort {
 }
 
 impl Snapshot {
+    /// Number 0: no hosts, and one certificate for whoever comes.
+    pub fn empty(settings: Arc<Settings>, tls: Arc<TlsPolicy>, default: Arc<HostCertificates>) -> Self {
+        Self {
+            generation: 0,
+            settings,
+            certificates: CertificateMap {
+                exact: Default::default(),
+                wildcard: Default::default(),
+                default,
+                staples: Default::default(),
+            },
+            hosts: HostMap::default(),
+            clusters: ClusterMap::default(),
+            tls,
+            mesh: None,
+            trust: None,
+            hbone: None,
+            hbone_client: None,
+            workloads: Workloads::default(),
+        }
+    }
+
     /// The TLS policy of a host (canonical, `None` without SNI) on one of the ports: the one function that decides
     /// it, in the handshake and again for each request. `None` where there is none to be had.
     pub fn tls_policy(&self, port: TlsPort, host: Option<&str>) -> Option<&Arc<TlsPolicy>> {

@@ -2,9 +2,7 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
 
-use super::PATIENCE;
 use super::message::Response;
 use super::wire::Wire;
 
@@ -63,13 +61,5 @@ impl Client {
     pub fn assert_closed(&mut self) {
         let rest = self.wire.take_all();
         assert!(rest.is_empty(), "more instead of the end: {:?}", String::from_utf8_lossy(&rest));
-    }
-
-    /// Nothing comes for a moment, neither bytes nor the end.
-    pub fn assert_quiet(&mut self, moment: Duration) {
-        self.wire.tcp().set_read_timeout(Some(moment)).expect("a timeout");
-        let read = self.wire.fill();
-        self.wire.tcp().set_read_timeout(Some(PATIENCE)).expect("a timeout");
-        assert!(read.is_err(), "{read:?}: {:?}", String::from_utf8_lossy(&self.wire.input));
     }
 }

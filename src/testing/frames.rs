@@ -20,7 +20,6 @@ pub const END_HEADERS: u8 = 4;
 
 pub const NO_ERROR: u32 = 0;
 pub const PROTOCOL_ERROR: u32 = 1;
-pub const FLOW_CONTROL_ERROR: u32 = 3;
 pub const REFUSED_STREAM: u32 = 7;
 pub const CANCEL: u32 = 8;
 pub const COMPRESSION_ERROR: u32 = 9;

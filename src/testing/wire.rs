@@ -2,17 +2,18 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::ops::DerefMut;
 use std::sync::Arc;
 
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, aws_lc_rs};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{
-    ClientConfig, ClientConnection, DigitallySignedStruct, ServerConfig, ServerConnection, StreamOwned,
+    ClientConfig, ClientConnection, ConnectionCommon, ServerConfig, ServerConnection, SideData, StreamOwned,
 };
 
 use super::PATIENCE;
 use super::certificates::PemPair;
+use crate::tls::peer_verifier::{ExpectedPeer, PeerVerifier, ShownChain};
 
 /// One end of a connection.
 pub struct Wire {
@@ -41,13 +42,7 @@ impl Wire {
         let name =
             ServerName::try_from(sni.unwrap_or("none.invalid").to_owned()).map_err(io::Error::other)?;
         let session = ClientConnection::new(Arc::new(config), name).map_err(io::Error::other)?;
-        tcp.set_read_timeout(Some(PATIENCE))?;
-        tcp.set_nodelay(true)?;
-        let mut tls = StreamOwned::new(session, tcp);
-        while tls.conn.is_handshaking() {
-            tls.conn.complete_io(&mut tls.sock)?;
-        }
-        Ok(Self { stream: Stream::Client(Box::new(tls)), input: Vec::new() })
+        Ok(Self { stream: Stream::Client(Box::new(handshake(session, tcp)?)), input: Vec::new() })
     }
 
     /// As [`client`](Self::client), showing a certificate with its chain (PEM) where it is asked for one. Whether the
@@ -56,24 +51,12 @@ impl Wire {
         let config = mutual_config(chain_pem, key_pem)?;
         let name = ServerName::try_from(sni.to_owned()).map_err(io::Error::other)?;
         let session = ClientConnection::new(Arc::new(config), name).map_err(io::Error::other)?;
-        tcp.set_read_timeout(Some(PATIENCE))?;
-        tcp.set_nodelay(true)?;
-        let mut tls = StreamOwned::new(session, tcp);
-        while tls.conn.is_handshaking() {
-            tls.conn.complete_io(&mut tls.sock)?;
-        }
-        Ok(Self { stream: Stream::Client(Box::new(tls)), input: Vec::new() })
+        Ok(Self { stream: Stream::Client(Box::new(handshake(session, tcp)?)), input: Vec::new() })
     }
 
     pub(super) fn server(tcp: TcpStream, config: Arc<ServerConfig>) -> io::Result<Self> {
-        tcp.set_read_timeout(Some(PATIENCE))?;
-        tcp.set_nodelay(true)?;
         let session = ServerConnection::new(config).map_err(io::Error::other)?;
-        let mut tls = StreamOwned::new(session, tcp);
-        while tls.conn.is_handshaking() {
-            tls.conn.complete_io(&mut tls.sock)?;
-        }
-        Ok(Self { stream: Stream::Server(Box::new(tls)), input: Vec::new() })
+        Ok(Self { stream: Stream::Server(Box::new(handshake(session, tcp)?)), input: Vec::new() })
     }
 
     /// The certificate the other end showed.
@@ -156,6 +139,21 @@ impl Wire {
     }
 }
 
+/// Goes through the handshake, from either end.
+fn handshake<C, S>(session: C, tcp: TcpStream) -> io::Result<StreamOwned<C, TcpStream>>
+where
+    C: DerefMut<Target = ConnectionCommon<S>>,
+    S: SideData,
+{
+    tcp.set_read_timeout(Some(PATIENCE))?;
+    tcp.set_nodelay(true)?;
+    let mut tls = StreamOwned::new(session, tcp);
+    while tls.conn.is_handshaking() {
+        tls.conn.complete_io(&mut tls.sock)?;
+    }
+    Ok(tls)
+}
+
 fn is_end(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
     matches!(error.kind(), UnexpectedEof | ConnectionReset | ConnectionAborted | BrokenPipe)
@@ -166,7 +164,7 @@ pub(super) fn client_config(alpn: &[&str]) -> ClientConfig {
         .with_safe_default_protocol_versions()
         .expect("default versions")
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(AnyCertificate(aws_lc_rs::default_provider())))
+        .with_custom_certificate_verifier(Arc::new(PeerVerifier::new(AnyPeer)))
         .with_no_client_auth();
     config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
     config
@@ -183,7 +181,7 @@ pub(super) fn mutual_config(chain_pem: &str, key_pem: &str) -> io::Result<Client
         .with_safe_default_protocol_versions()
         .map_err(io::Error::other)?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(AnyCertificate(aws_lc_rs::default_provider())))
+        .with_custom_certificate_verifier(Arc::new(PeerVerifier::new(AnyPeer)))
         .with_client_auth_cert(chain, key)
         .map_err(io::Error::other)
 }
@@ -207,41 +205,10 @@ pub(super) fn server_config(pair: &PemPair, alpn: &[&str]) -> Arc<ServerConfig> 
 
 /// Takes any certificate, but holds the server to having its key.
 #[derive(Debug)]
-struct AnyCertificate(CryptoProvider);
+struct AnyPeer;
 
-impl ServerCertVerifier for AnyCertificate {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, certificate, signed, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, certificate, signed, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+impl ExpectedPeer for AnyPeer {
+    fn admits(&self, _: &ShownChain<'_>) -> Result<(), rustls::Error> {
+        Ok(())
     }
 }

@@ -15,11 +15,12 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::server::ServerConfig;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
-use tokio::time::{sleep, timeout};
+use tokio::sync::watch;
+use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use super::ca_server::CaServerError;
+use crate::net::limited::LimitedListener;
 
 /// Connections at once; more wait in the kernel. API servers keep a few open.
 const CONNECTIONS: usize = 64;
@@ -29,8 +30,6 @@ const HANDSHAKE: Duration = Duration::from_secs(5);
 const HEADER_TIMEOUT: Duration = Duration::from_secs(90);
 /// Bytes of a request head.
 const HEAD: usize = 16 * 1024;
-/// How long to wait after a connection could not be accepted, as when there is no file descriptor left.
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// The configuration of the listener.
 ///
@@ -60,28 +59,18 @@ pub async fn serve<F>(
 ) where
     F: Future<Output = Response<Full<Bytes>>> + Send + 'static,
 {
-    let connections = Arc::new(Semaphore::new(CONNECTIONS));
+    let listener = LimitedListener::new(listener, CONNECTIONS, "webhook");
     loop {
-        // The semaphore is never closed.
-        let Ok(permit) = connections.clone().acquire_owned().await else { return };
-        let accepted = tokio::select! {
+        let (stream, place) = tokio::select! {
             accepted = listener.accept() => accepted,
             _ = stop.wait_for(|stop| *stop) => return,
         };
-        match accepted {
-            Ok((stream, _)) => {
-                let (acceptor, answer) = (TlsAcceptor::from(config.load_full()), answer.clone());
-                let stop = stop.clone();
-                tokio::spawn(async move {
-                    let _permit = permit;
-                    connection(stream, acceptor, answer, stop).await;
-                });
-            }
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection on the webhook's port");
-                sleep(PAUSE).await;
-            }
-        }
+        let (acceptor, answer) = (TlsAcceptor::from(config.load_full()), answer.clone());
+        let stop = stop.clone();
+        tokio::spawn(async move {
+            let _place = place;
+            connection(stream, acceptor, answer, stop).await;
+        });
     }
 }
 

@@ -12,7 +12,7 @@ pub mod keys;
 pub mod mesh;
 pub mod ocsp;
 pub mod own_identity;
-mod peer_verifier;
+pub(crate) mod peer_verifier;
 pub mod policy;
 pub mod spiffe;
 pub mod tickets;

@@ -14,13 +14,13 @@ use rustls::server::ParsedCertificate;
 use rustls::{DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 
 /// Whom a connection is meant for.
-pub(super) trait ExpectedPeer: fmt::Debug + Send + Sync {
+pub trait ExpectedPeer: fmt::Debug + Send + Sync {
     /// Whether this is the peer; the chain has to be verified against roots, which are the implementer's to choose.
     fn admits(&self, shown: &ShownChain<'_>) -> Result<(), Error>;
 }
 
 /// What a peer showed, and when.
-pub(super) struct ShownChain<'a> {
+pub struct ShownChain<'a> {
     pub leaf: &'a CertificateDer<'a>,
     pub above: &'a [CertificateDer<'a>],
     now: UnixTime,
@@ -37,7 +37,7 @@ impl ShownChain<'_> {
 
 /// Takes the peer that is expected, if the handshake is signed with its key.
 #[derive(Debug)]
-pub(super) struct PeerVerifier<E> {
+pub struct PeerVerifier<E> {
     expected: E,
     algorithms: WebPkiSupportedAlgorithms,
 }

@@ -114,6 +114,22 @@ impl ControlPlane {
         self.try_kubectl(arguments, input).unwrap_or_else(|error| panic!("kubectl {arguments:?}: {error}"))
     }
 
+    /// Merges `patch` (JSON) into the status of an object.
+    #[track_caller]
+    pub fn patch_status(&self, namespace: &str, kind: &str, name: &str, patch: &str) {
+        self.kubectl(&[
+            "-n",
+            namespace,
+            "patch",
+            kind,
+            name,
+            "--subresource=status",
+            "--type=merge",
+            "-p",
+            patch,
+        ]);
+    }
+
     /// `kubectl apply` of a manifest.
     #[track_caller]
     pub fn apply(&self, manifest: &str) {

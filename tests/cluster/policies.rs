@@ -58,17 +58,7 @@ impl Mesh {
         let status = format!(
             r#"{{"status":{{"phase":"Running","podIP":"{address}","podIPs":[{{"ip":"{address}"}}]}}}}"#
         );
-        plane.kubectl(&[
-            "-n",
-            "mesh",
-            "patch",
-            "pod",
-            "web-0",
-            "--subresource=status",
-            "--type=merge",
-            "-p",
-            &status,
-        ]);
+        plane.patch_status("mesh", "pod", "web-0", &status);
         let [port] = free_ports();
         let gateway = Gateway::start(&plane.kubeconfig(), &[&format!("--mesh-port={port}")]);
         Some(Self { plane, gateway, port, web: roots.issue_workload(WEB) })

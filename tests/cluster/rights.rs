@@ -96,16 +96,9 @@ fn rights_that_are_taken_away_are_missed_but_nothing_is_lost() {
 
     // Without the right to see IngressClasses the annotation still works.
     plane.kubectl(&["delete", "clusterrolebinding", "portcullis"]);
-    let role = plane.kubectl(&[
-        "create",
-        "rolebinding",
-        "portcullis",
-        "-n",
-        "revoked",
-        "--clusterrole=portcullis",
-        "--serviceaccount=portcullis:portcullis",
-    ]);
-    assert!(role.contains("created"));
+    let role = ["--clusterrole=portcullis", "--serviceaccount=portcullis:portcullis"];
+    let bind = || plane.kubectl(&["-n", "revoked", "create", "rolebinding", "portcullis", role[0], role[1]]);
+    assert!(bind().contains("created"));
     let config = kubeconfig(&plane, "portcullis");
     let gateway = Gateway::start(&config, &["--watch-namespace=revoked"]);
     gateway.expect_https(&authority, "revoked.example.com", &pair.certificate);
@@ -114,15 +107,7 @@ fn rights_that_are_taken_away_are_missed_but_nothing_is_lost() {
 
     plane.kubectl(&["-n", "revoked", "delete", "rolebinding", "portcullis"]);
     gateway.expect_https(&authority, "revoked.example.com", &pair.certificate);
-    plane.kubectl(&[
-        "create",
-        "rolebinding",
-        "portcullis",
-        "-n",
-        "revoked",
-        "--clusterrole=portcullis",
-        "--serviceaccount=portcullis:portcullis",
-    ]);
+    bind();
     plane.kubectl(&["-n", "revoked", "delete", "secret", "tls"]);
     create_secret(&plane, "revoked", "tls", &renewed);
     gateway.expect_https(&authority, "revoked.example.com", &renewed.certificate);

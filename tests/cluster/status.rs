@@ -42,17 +42,7 @@ fn one_replica_writes_and_another_takes_over() {
 
     // Somebody else's idea of the status does not last.
     let patch = r#"{"status":{"loadBalancer":{"ingress":[{"ip":"198.51.100.1"}]}}}"#;
-    plane.kubectl(&[
-        "-n",
-        "status",
-        "patch",
-        "ingress",
-        "web",
-        "--subresource=status",
-        "--type=merge",
-        "-p",
-        patch,
-    ]);
+    plane.patch_status("status", "ingress", "web", patch);
     expect_addresses(&plane, "status", "web", "203.0.113.7 203.0.113.9 lb.example.com");
 
     let second = Gateway::start(&plane.kubeconfig(), &["--publish-status-address=203.0.113.50"]);
@@ -73,17 +63,7 @@ fn the_addresses_of_a_service_are_published() {
     plane.apply(&ingress("publish", "web", "publish.example.com", "tls"));
     let _gateway = Gateway::start(&plane.kubeconfig(), &["--publish-service=publish/edge"]);
     let patch = r#"{"status":{"loadBalancer":{"ingress":[{"ip":"203.0.113.30"}]}}}"#;
-    plane.kubectl(&[
-        "-n",
-        "publish",
-        "patch",
-        "service",
-        "edge",
-        "--subresource=status",
-        "--type=merge",
-        "-p",
-        patch,
-    ]);
+    plane.patch_status("publish", "service", "edge", patch);
     expect_addresses(&plane, "publish", "web", "203.0.113.30");
 }
 
@@ -100,17 +80,7 @@ fn pod_on_node(plane: &ControlPlane, pod: &str, node: &str, last: u8) {
          spec: {{ nodeName: {node}, terminationGracePeriodSeconds: 0, containers: [{{ name: a, image: a }}] }}\n"
     ));
     let running = r#"{"status":{"phase":"Running"}}"#;
-    plane.kubectl(&[
-        "-n",
-        "nodes",
-        "patch",
-        "pod",
-        pod,
-        "--subresource=status",
-        "--type=merge",
-        "-p",
-        running,
-    ]);
+    plane.patch_status("nodes", "pod", pod, running);
 }
 
 #[test]

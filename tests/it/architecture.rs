@@ -12,6 +12,12 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     ("src/snapshot", CONTROL_PLANE),
     ("src/telemetry", CONTROL_PLANE),
     ("src/tls", CONTROL_PLANE),
+    ("src/http_exchange", &["proxy"]),
+    ("src/names", &["proxy"]),
+    ("src/net", &["proxy"]),
+    ("src/snapshot", &["proxy"]),
+    ("src/telemetry", &["proxy"]),
+    ("src/tls", &["proxy"]),
     ("src/compile", &["app", "admin", "admission", "cli", "proxy", "sources", "status", "supervisor"]),
     (
         "src/store",

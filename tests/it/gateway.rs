@@ -185,6 +185,23 @@ impl Gateway {
         line.trim().trim_end_matches(" kB").parse().unwrap()
     }
 
+    /// How often the worker has gone to sleep, which it does once for each time that it is woken.
+    pub fn worker_sleeps(&self) -> u64 {
+        let supervisor = self.process.id();
+        let children = fs::read_to_string(format!("/proc/{supervisor}/task/{supervisor}/children")).unwrap();
+        let threads = children
+            .split_whitespace()
+            .flat_map(|child| fs::read_dir(format!("/proc/{child}/task")).unwrap())
+            .map(|thread| thread.unwrap().path());
+        let read = |path: PathBuf| fs::read_to_string(path).unwrap();
+        let workers: Vec<_> =
+            threads.filter(|thread| read(thread.join("comm")).starts_with("worker-")).collect();
+        let [worker] = &workers[..] else { panic!("{workers:?}") };
+        let status = read(worker.join("status"));
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).unwrap();
+        line.trim().parse().unwrap()
+    }
+
     /// The sum of a metric over its labels.
     pub fn metric(&self, name: &str) -> f64 {
         let request = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";

@@ -46,14 +46,20 @@ fn is_stapled(seen: &Seen, ca: &Ca, before: u64) -> bool {
     true
 }
 
+/// A running gateway that has a staple for `a.example`.
+fn stapled(ca: &Ca, responder: &Responder) -> Site {
+    let site = Site::new(&[]);
+    site.serve("a.example", &leaf(ca, "a.example", responder), ca);
+    let site = site.start();
+    site.eventually_in("a.example", "good");
+    site
+}
+
 #[test]
 fn staples_are_there_before_the_first_client_and_after_a_restart_without_the_responder() {
     let ca = Arc::new(Ca::new("issuer"));
     let responder = Responder::start(&ca, HOUR, AT_ONCE);
-    let site = Site::new(&[]);
-    site.serve("a.example", &leaf(&ca, "a.example", &responder), &ca);
-    let site = site.start();
-    site.eventually_in("a.example", "good");
+    let site = stapled(&ca, &responder);
     assert!(is_stapled(&site.handshake("a.example"), &ca, now()), "the first handshake of all");
     let ocsp = site.ocsp("a.example");
     assert!(ocsp["next_update"].is_string() && ocsp["next_fetch"].is_string(), "{ocsp}");
@@ -133,10 +139,7 @@ fn rotations_in_quick_succession_never_mix_up_staples_and_leaves() {
 fn a_staple_that_has_ended_is_never_sent() {
     let ca = Arc::new(Ca::new("issuer"));
     let responder = Responder::start(&ca, Manner::Good(4), AT_ONCE);
-    let site = Site::new(&[]);
-    site.serve("a.example", &leaf(&ca, "a.example", &responder), &ca);
-    let site = site.start();
-    site.eventually_in("a.example", "good");
+    let site = stapled(&ca, &responder);
     let until = now() + 6;
     while now() < until {
         let (before, seen) = (now(), site.handshake("a.example"));
@@ -270,10 +273,7 @@ fn a_revoked_certificate_loses_its_staple_and_someone_is_told() {
     let ca = Arc::new(Ca::new("issuer"));
     // So short-lived that it is renewed soon.
     let responder = Responder::start(&ca, Manner::Good(6), AT_ONCE);
-    let site = Site::new(&[]);
-    site.serve("a.example", &leaf(&ca, "a.example", &responder), &ca);
-    let site = site.start();
-    site.eventually_in("a.example", "good");
+    let site = stapled(&ca, &responder);
     responder.behave(Manner::Revoked);
     site.eventually_in("a.example", "revoked");
     assert_eq!(site.handshake("a.example").staple, None);
@@ -300,10 +300,7 @@ fn without_the_issuer_nobody_is_asked() {
 fn the_switch_works_while_the_gateway_runs() {
     let ca = Arc::new(Ca::new("issuer"));
     let responder = Responder::start(&ca, HOUR, AT_ONCE);
-    let site = Site::new(&[]);
-    site.serve("a.example", &leaf(&ca, "a.example", &responder), &ca);
-    let site = site.start();
-    site.eventually_in("a.example", "good");
+    let site = stapled(&ca, &responder);
     site.set(&["enable-ocsp: false"]);
     eventually("no staple", || site.handshake("a.example").staple.is_none());
     site.set(&[]);

@@ -49,6 +49,27 @@ fn a_tls_handshake_that_does_not_get_anywhere() {
 }
 
 #[test]
+fn an_idle_worker_sleeps() {
+    let backend = Backend::echo();
+    let settings = ["keep-alive: 500ms", "client-header-timeout: 500ms", "upstream-keepalive-timeout: 1s"];
+    let gateway = Gateway::with(&backend, &settings);
+    let mut client = gateway.tls_client("a.example");
+    assert_eq!(client.get("a.example", "/").status, 200);
+    client.assert_closed();
+    let woken_within_three_seconds = || {
+        let before = gateway.worker_sleeps();
+        thread::sleep(Duration::from_secs(3));
+        gateway.worker_sleeps() - before
+    };
+    // The connection to the backend is kept for a while; then nothing is left. A clock that goes on wakes it thirty times.
+    eventually("a worker that is left alone", || woken_within_three_seconds() < 5);
+    // The clock that stood still is right where it counts: the limit for a head is kept.
+    let mut silent = gateway.client();
+    silent.assert_closed();
+    assert_eq!(gateway.tls_client("a.example").get("a.example", "/").status, 200);
+}
+
+#[test]
 fn an_idle_connection() {
     let backend = Backend::echo();
     let gateway = Gateway::with(&backend, &["keep-alive: 500ms"]);

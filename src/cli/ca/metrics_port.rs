@@ -17,46 +17,36 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use prometheus_client::encoding::prometheus_text;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
+
+use crate::net::limited::LimitedListener;
 
 /// Connections at once; more wait in the kernel.
 const CONNECTIONS: usize = 16;
 /// A connection is kept no longer.
 const LIFETIME: Duration = Duration::from_secs(120);
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
-/// The pause after a connection could not be accepted, as when there is no file descriptor left.
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// Answers for as long as it is not dropped.
 pub async fn serve(listener: TcpListener, registry: Registry) {
     let registry = Arc::new(registry);
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let listener = LimitedListener::new(listener, CONNECTIONS, "admin");
     loop {
-        // The semaphore is never closed.
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let registry = Arc::clone(&registry);
-                tokio::spawn(async move {
-                    let _place = place;
-                    let answer = service_fn(move |request| {
-                        let answer = answer(&request, &registry);
-                        async move { Ok::<_, Infallible>(answer) }
-                    });
-                    let connection = http1::Builder::new()
-                        .timer(TokioTimer::new())
-                        .header_read_timeout(HEADER_TIMEOUT)
-                        .serve_connection(TokioIo::new(stream), answer);
-                    // Whatever goes wrong, the client has gone or will ask again.
-                    let _ = timeout(LIFETIME, connection).await;
-                });
-            }
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection on the admin port");
-                sleep(PAUSE).await;
-            }
-        }
+        let (stream, place) = listener.accept().await;
+        let registry = Arc::clone(&registry);
+        tokio::spawn(async move {
+            let _place = place;
+            let answer = service_fn(move |request| {
+                let answer = answer(&request, &registry);
+                async move { Ok::<_, Infallible>(answer) }
+            });
+            let connection = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEADER_TIMEOUT)
+                .serve_connection(TokioIo::new(stream), answer);
+            // Whatever goes wrong, the client has gone or will ask again.
+            let _ = timeout(LIFETIME, connection).await;
+        });
     }
 }
 

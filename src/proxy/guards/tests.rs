@@ -1,14 +1,15 @@
 use std::future::poll_fn;
 
 use super::*;
-use crate::compile::Compiled;
-use crate::compile::policies::{Mesh, compile_policies};
 use crate::settings::Settings;
+use crate::snapshot::certificates::{Binding, Certificate, HostCertificates};
 use crate::snapshot::policies::{
-    Action, Authorization, Group, PolicySet, STATIC_STRICT, Scope, WorkloadPolicies,
+    Action, Authorization, Condition, Group, Match, PolicySet, Rule, STATIC_STRICT, Scope, StringMatch,
+    Values, WorkloadPolicies,
 };
 use crate::snapshot::workloads::Workload;
-use crate::store::objects::PeerAuthentication;
+use crate::testing::certificates::Authority;
+use crate::tls::policy::TlsPolicy;
 use crate::tls::tickets::Tickets;
 
 const NAMESPACE: &str = "app";
@@ -17,24 +18,36 @@ const NAMESPACE: &str = "app";
 fn snapshot(generation: u64, strict: bool) -> Snapshot {
     let settings = Arc::new(Settings::default());
     let tickets = Tickets::new(settings.ssl_session_timeout).unwrap();
-    let mut snapshot = Compiled::empty(&settings, &tickets, 0).unwrap().snapshot;
+    let tls = TlsPolicy::new(&settings, &tickets).unwrap();
+    let pair = Arc::new(Authority::new("default").pair(&["gateway.example"]));
+    let certificate = Arc::new(Certificate { pair, secret: None });
+    let default = HostCertificates::new(Binding { certificate, ingress: None, missing_since: None }, []);
+    let mut snapshot = Snapshot::empty(settings, Arc::new(tls), Arc::new(default));
     snapshot.generation = generation;
-    let object = serde_json::json!({
-        "metadata": {"name": "strict", "namespace": NAMESPACE},
-        "spec": {"mtls": {"mode": "STRICT"}},
-    });
-    let strict_policy = PeerAuthentication::decode(&object, NAMESPACE, &mut Vec::new()).unwrap();
     for (address, strict) in [("10.0.0.1", strict), ("10.0.0.2", false)] {
-        let policies = compile_policies(
-            &Mesh::default(),
-            if strict { std::slice::from_ref(&strict_policy) } else { &[] },
-            &[],
-        );
-        let policies = Arc::new(policies.workload(NAMESPACE, &Default::default()));
-        let workload = Workload { pod: None, principal: None, host_network: false, hbone: false, policies };
-        snapshot.workloads.by_address.insert(address.parse().unwrap(), [workload].into());
+        let policies = WorkloadPolicies::new(strict.then(no_plaintext));
+        snapshot.workloads.by_address.insert(address.parse().unwrap(), [workload(policies)].into());
     }
     snapshot
+}
+
+/// Denies clients without an identity, as what becomes of `STRICT` does.
+fn no_plaintext() -> Arc<Authorization> {
+    let values = Values::Principals([StringMatch::Presence].into());
+    let conditions = [Condition { negated: true, values }].into();
+    let rule = Rule { matches: [Match { conditions }].into() };
+    Arc::new(Authorization {
+        name: ObjectName::new("istio-system", STATIC_STRICT),
+        scope: Scope::WorkloadSelector,
+        action: Action::Deny,
+        groups: [Group { rules: [rule].into() }].into(),
+        dry_run: false,
+    })
+}
+
+fn workload(policies: WorkloadPolicies) -> Workload {
+    let policies = Arc::new(policies);
+    Workload { pod: None, principal: None, host_network: false, hbone: false, policies }
 }
 
 fn plain() -> Peer {
@@ -104,7 +117,7 @@ fn decisions_are_counted_where_there_are_policies() {
     }
     let stats = PolicyStats::default();
     guards.flush(&stats);
-    let policy = ObjectName::new("istio-system", crate::snapshot::policies::STATIC_STRICT);
+    let policy = ObjectName::new("istio-system", STATIC_STRICT);
     assert_eq!(stats.read(), [(Some(policy), "denied", 2)]);
     guards.flush(&stats);
     assert_eq!(stats.read()[0].2, 2, "nothing is counted twice");
@@ -139,8 +152,7 @@ fn what_a_policy_in_dry_run_would_have_said_is_counted_and_does_not_count() {
         groups: [Group::default()].into(),
         dry_run: true,
     });
-    let policies = Arc::new(WorkloadPolicies::new([policy]));
-    let workload = Workload { pod: None, principal: None, host_network: false, hbone: false, policies };
+    let workload = workload(WorkloadPolicies::new([policy]));
     tried.workloads.by_address.insert([10, 0, 0, 1].into(), [workload].into());
     for _ in 0..2 {
         assert!(admit(&guard, &tried, "10.0.0.1:80").is_ok());
@@ -156,9 +168,9 @@ fn a_missing_strict_policy_denies_plaintext() {
     let guards = Guards::default();
     let mut dangling = snapshot(1, false);
     let key = ObjectName::new("istio-system", STATIC_STRICT);
-    let policies = Arc::new(PolicySet::default().workload(NAMESPACE, &[key]));
+    let policies = PolicySet::default().workload(NAMESPACE, &[key]);
     assert_eq!(policies.dangling().len(), 1);
-    let workload = Workload { pod: None, principal: None, host_network: false, hbone: false, policies };
+    let workload = workload(policies);
     dangling.workloads.by_address.insert([10, 0, 0, 1].into(), [workload].into());
     let anonymous = guards.register(plain());
     let denial = admit(&anonymous, &dangling, "10.0.0.1:80").unwrap_err();

@@ -16,8 +16,8 @@ use tokio_util::io::poll_read_buf;
 
 use super::chunked::{ChunkDecoder, Piece};
 use super::head::Framing;
+use crate::net::deadlines::{Deadline, Deadlines};
 use crate::net::stream::Stream;
-use crate::proxy::deadlines::{Deadline, Deadlines};
 
 /// Bytes that one read makes room for: enough for any ordinary head, and more while a body streams in.
 const READ_HEAD: usize = 8 * 1024;

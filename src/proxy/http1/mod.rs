@@ -19,10 +19,10 @@ use std::time::Duration;
 use http::header::TE;
 use http::{Request, Response};
 
+use crate::net::deadlines::{Deadline, Deadlines};
 use crate::net::drain::DrainWatch;
 use crate::net::stream::Stream;
 use crate::proxy::body::Body;
-use crate::proxy::deadlines::{Deadline, Deadlines};
 use crate::proxy::upstream::http1::Upgraded;
 use connection::Connection;
 pub use connection::{RequestBody, RequestBodyError};

@@ -14,9 +14,9 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, Version};
 use http_body::{Body as _, Frame};
 
 use super::connection::Connection;
+use crate::net::deadlines::{Deadlines, Elapsed};
 use crate::proxy::body::{Body, BodyError};
 use crate::proxy::date;
-use crate::proxy::deadlines::{Deadlines, Elapsed};
 
 /// What a response has to know of its request.
 pub(super) struct Exchange {

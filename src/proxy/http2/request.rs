@@ -10,8 +10,8 @@ use http::HeaderMap;
 use http::header::CONTENT_LENGTH;
 use http_body::{Frame, SizeHint};
 
+use crate::net::deadlines::{Deadline, Deadlines};
 use crate::proxy::body::{Body, BodyError};
-use crate::proxy::deadlines::{Deadline, Deadlines};
 use crate::proxy::http1::RequestBodyError;
 
 pub struct RequestBody {

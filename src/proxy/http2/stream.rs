@@ -15,9 +15,9 @@ use http_body::{Body as _, Frame};
 
 use super::request::RequestBody;
 use super::{OpenStream, SEND_BUFFER};
+use crate::net::deadlines::{Deadline, Deadlines};
 use crate::proxy::body::{Body, BodyError};
 use crate::proxy::date;
-use crate::proxy::deadlines::{Deadline, Deadlines};
 use crate::proxy::http1::Service;
 
 /// The end of a response that is handed over without waiting for the client's flow control: as much as one frame.

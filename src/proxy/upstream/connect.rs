@@ -15,7 +15,7 @@ use super::error::{Reason, Retry, UpstreamError};
 use super::pool::{Key, Protocol};
 use super::stream::Stream;
 use super::tunnel::Tunnels;
-use crate::proxy::deadlines::{Deadlines, Tick};
+use crate::net::deadlines::{Deadlines, Tick};
 use crate::snapshot::clusters::Endpoint;
 use crate::snapshot::policies;
 use crate::tls::client::{Alpn, ClientTlsError};

@@ -28,8 +28,8 @@ use super::error::{Reason, Retry, UpstreamError};
 use super::http1::chunked::strip_trailers;
 use super::http1::{Pace, Timing, Wait};
 use super::pool::Key;
+use crate::net::deadlines::{Deadlines, Tick};
 use crate::proxy::body::{Body, BodyError};
-use crate::proxy::deadlines::{Deadlines, Tick};
 use crate::proxy::http1::RequestBodyError;
 
 #[cfg(test)]
@@ -132,6 +132,11 @@ impl Http2Pool {
             });
             !connections.is_empty() || Rc::strong_count(host) > 1
         });
+    }
+
+    /// Whether no connection is open or being opened.
+    pub fn is_empty(&self) -> bool {
+        self.hosts.borrow().is_empty()
     }
 
     fn host(&self, key: &Key) -> Rc<Host> {

@@ -29,9 +29,9 @@ use self::http1::{Connection, Timing};
 use self::http2::{Http2Pool, SendFailure};
 use self::pool::{Check, Key, Pool, PoolLimits, Protocol, TlsIdentity};
 use super::body::Body;
-use super::deadlines::Deadlines;
 use super::headers::ClientFields;
 use crate::names::canonical_host;
+use crate::net::deadlines::Deadlines;
 use crate::snapshot::clusters::{Cluster, Endpoint};
 use crate::snapshot::hosts::{BackendProtocol, RoutePolicy};
 use crate::tls::client::ClientTls;
@@ -130,6 +130,11 @@ impl Upstream {
         self.pool.sweep();
         self.connector.tunnels.sweep();
         self.http2.sweep();
+    }
+
+    /// Whether there is any connection that could become too old.
+    pub fn is_empty(&self) -> bool {
+        self.pool.idle() == 0 && self.connector.tunnels.is_empty() && self.http2.is_empty()
     }
 
     /// Idle HTTP/1.1 connections.

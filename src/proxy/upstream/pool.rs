@@ -10,7 +10,7 @@ use std::time::Duration;
 use ahash::AHashMap;
 
 use super::http1::Connection;
-use crate::proxy::deadlines::{Deadlines, Tick};
+use crate::net::deadlines::{Deadlines, Tick};
 use crate::snapshot::clusters::Endpoint;
 use crate::tls::client::ClientTls;
 use crate::tls::hbone_client::Via;

@@ -21,7 +21,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::connect::{connect_address, explain_tls};
 use super::error::{Reason, UpstreamError};
-use crate::proxy::deadlines::{Deadlines, Tick};
+use crate::net::deadlines::{Deadlines, Tick};
 use crate::tls::hbone_client::Via;
 
 /// Where node proxies take tunnels.
@@ -113,6 +113,11 @@ impl Tunnels {
             });
             !connections.is_empty()
         });
+    }
+
+    /// Whether no connection is open.
+    pub fn is_empty(&self) -> bool {
+        self.connections.borrow().is_empty()
     }
 
     fn find(&self, key: &Key) -> Option<Rc<Connection>> {

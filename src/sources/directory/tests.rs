@@ -1,3 +1,6 @@
+mod properties;
+mod reading;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -11,7 +14,7 @@ use super::*;
 use crate::diagnostics::{Diagnostic, ObjectRef, Severity};
 use crate::names::HostPattern;
 use crate::sources::origins::Origins;
-use crate::store::objects::{Kind, Object, ObjectName, SecretOrigin};
+use crate::store::objects::{Kind, ObjectName, SecretOrigin};
 use crate::store::{Event, Store};
 
 /// Longer than anything here takes; a test that needs it has failed.
@@ -324,6 +327,33 @@ async fn a_link_to_another_folder_is_followed_when_it_is_set_anew() {
 }
 
 #[tokio::test]
+async fn a_new_link_to_a_folder_is_followed() {
+    let mut show = Show::start(|folder| {
+        fs::create_dir(folder.join(".elsewhere")).unwrap();
+        fs::write(folder.join(".elsewhere/a.yaml"), config_map("a", "1")).unwrap();
+    })
+    .await;
+    assert_eq!(show.data("a"), None);
+    symlink(".elsewhere", show.path("link")).unwrap();
+    show.until("the file behind it", |show| show.data("a") == Some("1")).await;
+    rename_into(&show.path("link/a.yaml"), &config_map("a", "2"));
+    show.until("a change in it", |show| show.data("a") == Some("2")).await;
+}
+
+#[tokio::test]
+async fn a_folder_with_the_name_of_a_manifest_takes_its_place() {
+    let mut show =
+        Show::start(|folder| fs::write(folder.join("a.yaml"), config_map("a", "1")).unwrap()).await;
+    fs::create_dir(show.path(".new")).unwrap();
+    fs::write(show.path(".new/b.yaml"), config_map("b", "1")).unwrap();
+    fs::remove_file(show.path("a.yaml")).unwrap();
+    fs::rename(show.path(".new"), show.path("a.yaml")).unwrap();
+    show.until("what is in the folder", |show| show.data("b") == Some("1")).await;
+    rename_into(&show.path("a.yaml/b.yaml"), &config_map("b", "2"));
+    show.until("a change in it", |show| show.data("b") == Some("2")).await;
+}
+
+#[tokio::test]
 async fn the_halves_of_a_pair_are_never_mixed_nor_reported_between() {
     let mut show = Show::start(|folder| write_pair(&folder.join("shop"), &pem(1))).await;
     for serial in 2..5 {
@@ -419,239 +449,4 @@ fn a_pair_read_while_volumes_are_swapped_is_never_mixed() {
         }
     });
     assert!(read::read(&unit).is_ok());
-}
-
-fn read(prepare: impl FnOnce(&Path)) -> (Vec<Event>, Vec<Diagnostic>) {
-    let folder = tempfile::tempdir().unwrap();
-    prepare(folder.path());
-    let source = Directory { roots: vec![folder.path().into()], pem_namespace: "pem".into() };
-    let batch = source.read();
-    (batch.events, batch.findings.into_iter().flat_map(|file| file.diagnostics).collect())
-}
-
-fn names(events: &[Event]) -> Vec<String> {
-    let name = |event: &Event| match event {
-        Event::Apply(object) => object.metadata().name.name.to_string(),
-        other => panic!("{other:?}"),
-    };
-    let mut names: Vec<_> = events.iter().map(name).collect();
-    names.sort();
-    names
-}
-
-#[test]
-fn a_broken_document_leaves_the_others() {
-    let text = "\u{feff}".to_owned()
-        + &config_map("a", "1")
-        + "---\nkind: ]\n---\n"
-        + &config_map("b", "1")
-        + "...\n# nothing\n--- # three\n"
-        + &config_map("c", "1");
-    for text in [text.clone(), text.replace('\n', "\r\n")] {
-        let (events, findings) = read(|folder| fs::write(folder.join("a.yaml"), &text).unwrap());
-        assert_eq!(names(&events), ["a", "b", "c"]);
-        let [finding] = &findings[..] else { panic!("{findings:?}") };
-        assert_eq!(finding.reason, "InvalidYaml");
-        assert!(finding.message.starts_with("line 8: "), "{}", finding.message);
-    }
-}
-
-#[test]
-fn separators_inside_a_block_scalar_are_content_when_indented() {
-    let scalar = "|\n    -----BEGIN X-----\n    ---\n    ...";
-    let text = config_map("a", "1").replace("\"1\"", scalar);
-    let (events, findings) = read(|folder| fs::write(folder.join("a.yaml"), text).unwrap());
-    let [Event::Apply(Object::ConfigMap(map))] = &events[..] else { panic!("{findings:?}") };
-    assert_eq!(map.data["value"], "-----BEGIN X-----\n---\n...\n");
-}
-
-#[test]
-fn lists_are_taken_apart() {
-    let (events, findings) = read(|folder| {
-        let list = r#"{"apiVersion":"v1","kind":"List","items":[
-            {"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}},
-            {"apiVersion":"v1","kind":"List","items":[{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"b"}}]},
-            7]}"#;
-        fs::write(folder.join("list.json"), list).unwrap();
-        let typed = r#"{"apiVersion":"v1","kind":"ConfigMapList","items":[{"metadata":{"name":"c"}}]}
-            {"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"d"}}"#;
-        fs::write(folder.join("typed.json"), typed).unwrap();
-    });
-    assert_eq!(names(&events), ["a", "b", "c", "d"]);
-    assert_eq!(findings.iter().map(|it| it.reason).collect::<Vec<_>>(), ["NotAnObject"]);
-}
-
-#[test]
-fn hostile_files_are_refused_with_a_reason() {
-    let mut bomb = String::from("a0: &a0 [x,x,x,x,x,x,x,x,x]\n");
-    for level in 1..9 {
-        let alias = format!("*a{}", level - 1);
-        bomb += &format!("a{level}: &a{level} [{}]\n", [alias.as_str(); 9].join(","));
-    }
-    let deep = "[".repeat(5_000);
-    let deep_json = "{\"a\":".repeat(5_000);
-    let long = config_map(&"n".repeat(1 << 20), "1");
-    let cases: [(&str, &[u8], &str); 8] = [
-        ("bomb.yaml", bomb.as_bytes(), "TooComplex"),
-        ("deep.yaml", deep.as_bytes(), "InvalidYaml"),
-        ("deep.json", deep_json.as_bytes(), ""),
-        ("binary.yaml", b"a: 1\nb: \xff\n", "NotUtf8"),
-        ("long.yaml", long.as_bytes(), "InvalidName"),
-        ("twice.yaml", b"a: 1\na: 2\n", "DuplicateKey"),
-        ("word.yaml", b"apiVersi", "NotAnObject"),
-        ("half.json", b"{\"kind\":", "InvalidJson"),
-    ];
-    for (name, text, reason) in cases {
-        let (events, findings) = read(|folder| fs::write(folder.join(name), text).unwrap());
-        assert!(events.is_empty(), "{name}");
-        let [finding] = &findings[..] else { panic!("{name}: {findings:?}") };
-        assert!(reason.is_empty() || finding.reason == reason, "{name}: {finding}");
-        assert!(finding.message.len() < 300 && finding.file.is_some(), "{finding}");
-    }
-}
-
-#[test]
-fn large_files_deep_folders_and_loops_are_bounded() {
-    let (events, findings) = read(|folder| {
-        fs::File::create(folder.join("large.yaml")).unwrap().set_len(read::LARGEST + 1).unwrap();
-        let mut deep = folder.to_owned();
-        (0..20).for_each(|_| deep.push("d"));
-        fs::create_dir_all(&deep).unwrap();
-        fs::write(deep.join("a.yaml"), config_map("deep", "1")).unwrap();
-        fs::create_dir(folder.join("loop")).unwrap();
-        fs::write(folder.join("loop/a.yaml"), config_map("a", "1")).unwrap();
-        symlink(folder, folder.join("loop/back")).unwrap();
-        symlink("self", folder.join("self")).unwrap();
-    });
-    assert_eq!(names(&events), ["a"]);
-    let mut reasons: Vec<_> = findings.iter().map(|it| it.reason).collect();
-    reasons.sort();
-    assert_eq!(reasons, ["TooDeep", "TooLarge"]);
-}
-
-#[test]
-fn a_missing_root_is_a_finding() {
-    let source = Directory { roots: vec!["/nonexistent/manifests".into()], pem_namespace: "pem".into() };
-    let batch = source.read();
-    assert!(batch.synced);
-    assert_eq!(batch.findings[0].diagnostics[0].reason, "Unreadable");
-}
-
-#[test]
-fn pairs_are_named_after_their_folder_or_file() {
-    let (events, findings) = read(|folder| {
-        write_pair(&folder.join("Shop_A"), &pem(1));
-        fs::create_dir(folder.join("live.example")).unwrap();
-        let certbot = pem(2);
-        fs::write(folder.join("live.example/fullchain.pem"), certbot.certificate).unwrap();
-        fs::write(folder.join("live.example/privkey.pem"), certbot.key).unwrap();
-        fs::write(folder.join("live.example/chain.pem"), "not read").unwrap();
-        let plain = pem(3);
-        fs::write(folder.join("mail.crt"), plain.certificate).unwrap();
-        fs::write(folder.join("mail.key"), plain.key).unwrap();
-        fs::write(folder.join("ca.crt"), "not read").unwrap();
-    });
-    assert_eq!(names(&events), ["live.example", "mail", "shop-a"]);
-    assert!(findings.is_empty(), "{findings:?}");
-}
-
-#[test]
-fn no_finding_repeats_secret_bytes() {
-    let canary = "CANARYCANARYCANARY";
-    let texts = [
-        format!(
-            "apiVersion: v1\nkind: Secret\nmetadata: {{name: a}}\ndata: {{tls.crt: '{canary}!', tls.key: {canary}}}\n"
-        ),
-        format!(
-            "apiVersion: v1\nkind: Secret\nmetadata: {{name: a}}\nstringData:\n  tls.crt: |\n    {canary}\n  tls.key: |\n  {canary}\n bad\n"
-        ),
-        format!("apiVersion: v1\nkind: Secret\nmetadata: {{name: a}}\nstringData: {{tls.key: \"{canary}\nx"),
-        format!(
-            "apiVersion: v1\nkind: Secret\nmetadata: {{name: a}}\nstringData: {{tls.crt: [{canary}], tls.key: {canary}}}\n"
-        ),
-        format!("{{\"apiVersion\":\"v1\",\"kind\":\"Secret\",\"data\":{{\"tls.key\":\"{canary}\n\"}}}}"),
-        format!("apiVersion: v1\nkind: Secret\ndata:\n  tls.key: *{canary}\n"),
-        format!("apiVersion: v1\nkind: Secret\ndata: !!{canary} &{canary} !!int {canary}\n"),
-    ];
-    for text in texts {
-        let (_, findings) = read(|folder| fs::write(folder.join("a.yaml"), &text).unwrap());
-        assert!(!findings.is_empty(), "{text}");
-        assert!(!format!("{findings:?}").contains("CANARY"), "{findings:?}");
-    }
-}
-
-mod properties {
-    use proptest::prelude::*;
-
-    use super::super::content::decode;
-    use super::super::unit::Unit;
-    use zeroize::Zeroizing;
-
-    const MANIFEST: &str = include_str!("fixtures/manifest.yaml");
-
-    fn decode_bytes(bytes: &[u8]) -> usize {
-        let unit = Unit { path: "a.yaml".into(), key: None };
-        let contents = [Zeroizing::new(bytes.to_vec()), Zeroizing::default()];
-        decode(&unit, &contents, &"pem".into(), &ahash::RandomState::new()).objects.len()
-    }
-
-    #[test]
-    fn the_manifest_itself_is_fine() {
-        assert_eq!(decode_bytes(MANIFEST.as_bytes()), 7);
-    }
-
-    proptest! {
-        #[test]
-        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
-            decode_bytes(&bytes);
-        }
-
-        #[test]
-        fn arbitrary_text_never_panics(text in "[-\\[\\]{}:,&*!|>'\"%@`a-c \n\t#?.]{0,200}") {
-            decode_bytes(text.as_bytes());
-        }
-
-        #[test]
-        fn a_mutated_manifest_never_panics(
-            at in any::<prop::sample::Index>(), length in 0..40usize, with in "(?s).{0,20}",
-        ) {
-            let mut bytes = MANIFEST.as_bytes().to_vec();
-            let start = at.index(bytes.len());
-            let end = (start + length).min(bytes.len());
-            bytes.splice(start..end, with.bytes());
-            decode_bytes(&bytes);
-        }
-
-        #[test]
-        fn a_manifest_cut_anywhere_never_panics(at in any::<prop::sample::Index>()) {
-            decode_bytes(&MANIFEST.as_bytes()[..at.index(MANIFEST.len())]);
-        }
-    }
-}
-
-#[tokio::test]
-async fn a_new_link_to_a_folder_is_followed() {
-    let mut show = Show::start(|folder| {
-        fs::create_dir(folder.join(".elsewhere")).unwrap();
-        fs::write(folder.join(".elsewhere/a.yaml"), config_map("a", "1")).unwrap();
-    })
-    .await;
-    assert_eq!(show.data("a"), None);
-    symlink(".elsewhere", show.path("link")).unwrap();
-    show.until("the file behind it", |show| show.data("a") == Some("1")).await;
-    rename_into(&show.path("link/a.yaml"), &config_map("a", "2"));
-    show.until("a change in it", |show| show.data("a") == Some("2")).await;
-}
-
-#[tokio::test]
-async fn a_folder_with_the_name_of_a_manifest_takes_its_place() {
-    let mut show =
-        Show::start(|folder| fs::write(folder.join("a.yaml"), config_map("a", "1")).unwrap()).await;
-    fs::create_dir(show.path(".new")).unwrap();
-    fs::write(show.path(".new/b.yaml"), config_map("b", "1")).unwrap();
-    fs::remove_file(show.path("a.yaml")).unwrap();
-    fs::rename(show.path(".new"), show.path("a.yaml")).unwrap();
-    show.until("what is in the folder", |show| show.data("b") == Some("1")).await;
-    rename_into(&show.path("a.yaml/b.yaml"), &config_map("b", "2"));
-    show.until("a change in it", |show| show.data("b") == Some("2")).await;
 }

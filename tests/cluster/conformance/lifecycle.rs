@@ -56,16 +56,6 @@ fn l14_status_is_written_again_after_the_api_server_was_away() {
     plane.kill_api_server();
     plane.start_api_server();
     let none = r#"{"status":{"loadBalancer":{"ingress":[]}}}"#;
-    plane.kubectl(&[
-        "-n",
-        "l14",
-        "patch",
-        "ingress",
-        "web",
-        "--subresource=status",
-        "--type=merge",
-        "-p",
-        none,
-    ]);
+    plane.patch_status("l14", "ingress", "web", none);
     expect_status(&plane);
 }

@@ -3,6 +3,8 @@
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::Command;
+use std::thread;
+use std::time::Duration;
 
 use portcullis::testing::certificates::{Authority, PemPair};
 use portcullis::testing::client::Client;
@@ -115,6 +117,18 @@ impl Mesh {
 
     pub fn policy(&self, yaml: &str) {
         self.gateway.write("policy.yaml", yaml);
+    }
+
+    /// Writes `policy` and takes it back several times, faster than anybody can look; in the end it is in force for `pair`.
+    pub fn flip(&self, policy: &str, pair: &PemPair) {
+        for _ in 0..6 {
+            self.policy(policy);
+            thread::sleep(Duration::from_millis(150));
+            self.policy(NOTHING);
+            thread::sleep(Duration::from_millis(150));
+        }
+        self.policy(policy);
+        self.waits_for("the last flip", 403, || self.as_(pair));
     }
 
     /// What `portcullis status` says.

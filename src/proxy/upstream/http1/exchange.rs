@@ -12,7 +12,7 @@ use http::{Method, StatusCode};
 use super::Connection;
 use super::response::{HeadReader, ResponseHead};
 use super::upload::{State, Upload};
-use crate::proxy::deadlines::Deadline;
+use crate::net::deadlines::Deadline;
 use crate::proxy::upstream::error::{Reason, Retry, UpstreamError};
 use crate::proxy::upstream::pool::Stack;
 

@@ -4,6 +4,9 @@
 //! fires. Here a deadline is a number in a table that one standing 100 ms interval ([`Deadlines::run`]) sweeps:
 //! setting, moving and dropping one are a few instructions. A deadline fires at its time or up to two ticks
 //! later, never earlier. Time in which the worker itself was held up does not count against its peers.
+//!
+//! While nobody waits for a deadline and the worker has nothing to do either, the interval stops, so that an idle
+//! worker sleeps. [`Deadlines::now`] is right all the same; [`Deadlines::wake`] starts it again.
 
 use std::cell::{Cell, RefCell};
 use std::pin::Pin;
@@ -13,6 +16,7 @@ use std::time::Duration;
 
 use pin_project_lite::pin_project;
 use slab::Slab;
+use tokio::sync::Notify;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 #[cfg(test)]
@@ -48,8 +52,12 @@ pub struct Deadlines(Rc<Table>);
 
 #[derive(Default)]
 struct Table {
+    /// As of the last sweep, or when the interval stopped.
     now: Cell<Tick>,
     entries: RefCell<Slab<Entry>>,
+    /// When the interval stopped, while it does not run.
+    stopped: Cell<Option<Instant>>,
+    start: Notify,
 }
 
 struct Entry {
@@ -62,8 +70,9 @@ impl Deadlines {
         Self::default()
     }
 
-    /// Drives the table; a worker runs this once, for as long as it lives.
-    pub async fn run(&self) {
+    /// Drives the table; a worker runs this once, for as long as it lives. At each tick it calls `at_tick`, which says
+    /// whether there is work that needs the next one.
+    pub async fn run(&self, mut at_tick: impl FnMut() -> bool) {
         let mut interval = interval(TICK);
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut last = interval.tick().await;
@@ -72,12 +81,34 @@ impl Deadlines {
             let elapsed = last.elapsed().as_millis() / TICK.as_millis();
             last = Instant::now();
             self.advance(u64::try_from(elapsed).unwrap_or(u64::MAX).clamp(1, MAX_TICKS_AT_ONCE));
+            if !at_tick() && self.0.entries.borrow().is_empty() {
+                self.0.stopped.set(Some(last));
+                self.0.start.notified().await;
+                interval.reset();
+                last = Instant::now();
+            }
         }
     }
 
     /// The coarse time.
     pub fn now(&self) -> Tick {
-        self.0.now.get()
+        let now = self.0.now.get();
+        match self.0.stopped.get() {
+            None => now,
+            Some(since) => {
+                let passed = since.elapsed().as_millis() / TICK.as_millis();
+                Tick(now.0.saturating_add(u64::try_from(passed).unwrap_or(u64::MAX)))
+            }
+        }
+    }
+
+    /// Lets the interval run where it has stopped. There is a tick soon, and with it what `at_tick` does.
+    pub fn wake(&self) {
+        if self.0.stopped.get().is_some() {
+            self.0.now.set(self.now());
+            self.0.stopped.set(None);
+            self.0.start.notify_one();
+        }
     }
 
     /// A deadline `duration` from now.
@@ -125,7 +156,10 @@ impl Deadline {
                 entry.at = self.at;
                 entry.waker.clone_from(cx.waker());
             }
-            None => self.slot = Some(entries.insert(Entry { at: self.at, waker: cx.waker().clone() })),
+            None => {
+                self.slot = Some(entries.insert(Entry { at: self.at, waker: cx.waker().clone() }));
+                self.table.wake();
+            }
         }
         Poll::Pending
     }

@@ -65,7 +65,44 @@ fn endless_durations_do_not_overflow() {
 async fn the_interval_wakes_who_waits() {
     let deadlines = Deadlines::new();
     let driver = deadlines.clone();
-    let driver = tokio::task::spawn_local(async move { driver.run().await });
+    let driver = tokio::task::spawn_local(async move { driver.run(|| true).await });
     assert_eq!(deadlines.timeout(TICK, pending::<()>()).await, Err(Elapsed));
     driver.abort();
+}
+
+#[tokio::test(flavor = "local", start_paused = true)]
+async fn an_idle_worker_is_not_woken_and_its_clock_is_right_all_the_same() {
+    let deadlines = Deadlines::new();
+    let (busy, ticks) = (Rc::new(Cell::new(true)), Rc::new(Cell::new(0)));
+    let driver = deadlines.clone();
+    let (asked, counted) = (busy.clone(), ticks.clone());
+    tokio::task::spawn_local(async move {
+        let at_tick = || {
+            counted.set(counted.get() + 1);
+            asked.get()
+        };
+        driver.run(at_tick).await
+    });
+    tokio::time::sleep(TICK * 50).await;
+    assert!(ticks.get() >= 49, "{}", ticks.get());
+
+    busy.set(false);
+    tokio::time::sleep(TICK * 2).await;
+    ticks.set(0);
+    let before = deadlines.now();
+    tokio::time::sleep(TICK * 1000).await;
+    assert_eq!(ticks.get(), 0, "nobody needs the time");
+    assert_eq!(deadlines.now().since(before), TICK * 1000);
+
+    // A deadline starts the clock, is not early, and lets it stop again.
+    let begun = Instant::now();
+    assert_eq!(deadlines.timeout(TICK * 5, pending::<()>()).await, Err(Elapsed));
+    assert!(begun.elapsed() >= TICK * 5, "{:?}", begun.elapsed());
+    tokio::time::sleep(TICK * 1000).await;
+    assert!((5..10).contains(&ticks.get()), "{}", ticks.get());
+
+    ticks.set(0);
+    deadlines.wake();
+    tokio::time::sleep(TICK * 10).await;
+    assert_eq!(ticks.get(), 1, "once round for what there may be to do");
 }
