@@ -19,7 +19,7 @@ use crate::tls::ocsp::OcspStatus;
 use index::Index;
 use objects::{
     AuthorizationPolicy, Backend, ConfigMap, EndpointSlice, Ingress, IngressClass, Kind, Namespace, Object,
-    ObjectName, PeerAuthentication, Pod, Secret, SecretOrigin, Service,
+    ObjectName, PeerAuthentication, Pod, ReadyPolicy, Secret, SecretOrigin, Service,
 };
 pub use policies::LastGood;
 
@@ -53,7 +53,7 @@ pub struct Changes {
     pub ingresses: HashSet<ObjectName>,
     /// Secrets that came, went or changed, for the default certificate.
     pub secrets: HashSet<ObjectName>,
-    /// Some PeerAuthentication or AuthorizationPolicy came, went or changed.
+    /// Some policy, or what a pod lists of them, came, went or changed.
     pub policies: bool,
     /// Addresses at which pods came, went or changed their labels.
     pub pods: HashSet<IpAddr>,
@@ -91,6 +91,7 @@ pub struct Store {
     namespaces: HashMap<ObjectName, Arc<Namespace>>,
     peer_authentications: LastGood<PeerAuthentication>,
     pods: HashMap<ObjectName, Arc<Pod>>,
+    ready_policies: LastGood<ReadyPolicy>,
     secrets: HashMap<ObjectName, Arc<Secret>>,
     services: HashMap<ObjectName, Arc<Service>>,
     staples: HashMap<[u8; 32], Arc<OcspStatus>>,
@@ -101,6 +102,8 @@ pub struct Store {
     slices_by_service: Index<ObjectName>,
     pem_pairs_by_name: Index<HostPattern>,
     pods_by_address: Index<IpAddr>,
+    /// Pods that list policies.
+    listing_pods: BTreeSet<ObjectName>,
     services_by_address: Index<IpAddr>,
     /// Only Secrets whose certificate names an OCSP responder.
     secrets_by_leaf: Index<[u8; 32]>,
@@ -164,6 +167,15 @@ impl Store {
 
     pub fn peer_authentications(&self) -> &LastGood<PeerAuthentication> {
         &self.peer_authentications
+    }
+
+    pub fn ready_policies(&self) -> &LastGood<ReadyPolicy> {
+        &self.ready_policies
+    }
+
+    /// The pods that list policies, in the order of their names.
+    pub fn listing_pods(&self) -> impl Iterator<Item = &Arc<Pod>> {
+        self.listing_pods.iter().filter_map(|name| self.pods.get(name))
     }
 
     /// The pods at an address, in the order of their names: several where they share that of their machine.
@@ -265,6 +277,7 @@ impl Store {
     fn names(&self, kind: Kind) -> Vec<ObjectName> {
         let listed = |name: &&ObjectName| !name.namespace.is_empty();
         match kind {
+            Kind::Authorization => self.ready_policies.names(),
             Kind::AuthorizationPolicy => self.authorization_policies.names(),
             Kind::PeerAuthentication => self.peer_authentications.names(),
             Kind::Pod => self.pods.keys().cloned().collect(),
@@ -283,8 +296,12 @@ impl Store {
         match object {
             Object::AuthorizationPolicy(new) => self.changes.policies |= self.authorization_policies.put(new),
             Object::PeerAuthentication(new) => self.changes.policies |= self.peer_authentications.put(new),
+            Object::ReadyPolicy(new) => self.changes.policies |= self.ready_policies.put(new),
             Object::UnreadablePolicy(Kind::PeerAuthentication, _) => {
                 self.changes.policies |= self.peer_authentications.put_unreadable(name);
+            }
+            Object::UnreadablePolicy(Kind::Authorization, _) => {
+                self.changes.policies |= self.ready_policies.put_unreadable(name);
             }
             Object::UnreadablePolicy(_, _) => {
                 self.changes.policies |= self.authorization_policies.put_unreadable(name);
@@ -298,6 +315,10 @@ impl Store {
                 for address in &new.addresses {
                     self.changes.pods.insert(*address);
                     self.pods_by_address.insert(*address, name.clone());
+                }
+                if !new.listed.is_empty() {
+                    self.listing_pods.insert(name.clone());
+                    self.changes.policies = true;
                 }
                 self.pods.insert(name, Arc::new(new));
             }
@@ -363,9 +384,11 @@ impl Store {
 
     fn remove(&mut self, kind: Kind, name: &ObjectName) {
         match kind {
+            Kind::Authorization => self.changes.policies |= self.ready_policies.remove(name),
             Kind::AuthorizationPolicy => self.changes.policies |= self.authorization_policies.remove(name),
             Kind::PeerAuthentication => self.changes.policies |= self.peer_authentications.remove(name),
             Kind::Pod => {
+                self.changes.policies |= self.listing_pods.remove(name);
                 if let Some(old) = self.pods.remove(name) {
                     for address in &old.addresses {
                         self.pods_by_address.remove(address, name);

@@ -4,6 +4,7 @@
 mod hbone;
 mod headers;
 mod namespaces;
+mod ready_policies;
 mod revocation;
 mod setup;
 
@@ -215,14 +216,7 @@ fn flips_during_a_storm_leave_no_denied_exchange_open() {
                 }
             });
         }
-        for _ in 0..6 {
-            mesh.policy(&deny);
-            thread::sleep(Duration::from_millis(150));
-            mesh.policy(NOTHING);
-            thread::sleep(Duration::from_millis(150));
-        }
-        mesh.policy(&deny);
-        mesh.waits_for("the last flip", 403, || mesh.as_(&job));
+        mesh.flip(&deny, &job);
         stop.store(true, Ordering::Relaxed);
     });
     assert!(opened.load(Ordering::Relaxed) > 10);

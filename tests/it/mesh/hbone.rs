@@ -16,7 +16,7 @@ use portcullis::testing::tcp::TcpBackend;
 use portcullis::testing::{PATIENCE, eventually, eventually_async};
 
 use super::setup::{
-    Ca, GATEWAY, JOB, Mesh, NOTHING, WEB, authorization, authorization_rule, bundle, peer_authentication,
+    Ca, GATEWAY, JOB, Mesh, WEB, authorization, authorization_rule, bundle, peer_authentication,
 };
 use crate::gateway::Setup;
 
@@ -411,14 +411,7 @@ fn flips_during_a_storm_leave_no_denied_tunnel_open() {
             })
         })
         .collect();
-    for _ in 0..6 {
-        mesh.policy(&deny);
-        thread::sleep(Duration::from_millis(150));
-        mesh.policy(NOTHING);
-        thread::sleep(Duration::from_millis(150));
-    }
-    mesh.policy(&deny);
-    mesh.waits_for("the last flip", 403, || mesh.as_(&job));
+    mesh.flip(&deny, &job);
     stop.store(true, Ordering::SeqCst);
     for storm in storms {
         storm.join().unwrap();
