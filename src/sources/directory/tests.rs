@@ -1,3 +1,5 @@
+mod ready_policies;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -597,7 +599,7 @@ mod properties {
 
     #[test]
     fn the_manifest_itself_is_fine() {
-        assert_eq!(decode_bytes(MANIFEST.as_bytes()), 7);
+        assert_eq!(decode_bytes(MANIFEST.as_bytes()), 9);
     }
 
     proptest! {

@@ -17,11 +17,11 @@ pub struct ReadyPolicy {
 }
 
 impl ReadyPolicy {
-    /// Whether `node` is meant to be such a document: it has a name at the top and says of no other kind to be one.
+    /// Whether `node` is meant to be such a document: it is of no other kind, and has at the top what only these have.
     pub fn is_meant(node: &Node<'_>) -> bool {
         let kind = match node.get("kind") {
             Some(kind) => *kind == Node::String("Authorization".into()),
-            None => node.get("name").is_some(),
+            None => ["name", "scope", "groups"].iter().any(|field| node.get(field).is_some()),
         };
         kind && node.get("apiVersion").is_none()
     }
