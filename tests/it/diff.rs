@@ -248,10 +248,10 @@ fn policies_that_were_compiled_elsewhere_are_objects_too() {
         .new_version("a.yaml", "name: callers\nnamespace: shop\n---\nname: more\nkind: Authorization\n")
         .diff("old", "new", &["--output=json"]);
     assert_eq!(answer.code(), Some(0), "{}", answer.error());
-    let objects = answer.json()["objects"].clone();
-    let found: Vec<_> =
-        objects.as_array().unwrap().iter().map(|it| format!("{} {}", it["name"], it["change"])).collect();
-    assert_eq!(found, ["\"more\" \"added\"", "\"callers\" \"changed\""], "{objects}");
+    let changes = answer.json()["changes"].clone();
+    let told = |row: &serde_json::Value| format!("{} {}", row["object"]["name"], row["change"]);
+    let told: Vec<_> = changes.as_array().unwrap().iter().map(told).collect();
+    assert_eq!(told, [r#""more" "added""#, r#""callers" "changed""#], "{changes}");
 }
 
 #[test]
