@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use base64::Engine;
 use criterion::{Criterion, criterion_group, criterion_main};
-use portcullis::compile::policies::document;
 use portcullis::snapshot::policies::{Authorization, Connection, WorkloadPolicies};
+use portcullis::store::objects::document;
 use portcullis::tls::spiffe::SpiffeId;
 use serde_json::{Value, json};
 

@@ -1,12 +1,13 @@
 //! `/api/v1/policies`: which policies apply to which workload, and what was decided by them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::Serialize;
 
 use super::AdminState;
 use crate::compile::LAST_GOOD_STAYS;
+use crate::compile::policies::NAME_TAKEN;
 use crate::diagnostics::{Diagnostic, ObjectRef, Severity};
 use crate::snapshot::policies::{Authorization, Reason};
 use crate::snapshot::workloads::{Workload, Workloads};
@@ -38,7 +39,7 @@ struct DryRun {
 #[derive(Serialize)]
 struct Rejected {
     object: ObjectRef,
-    /// `last-good` or `closed`.
+    /// `last-good`, `closed`, or `compiled` where objects have the name of a ready policy.
     in_force: &'static str,
     findings: Vec<String>,
 }
@@ -124,12 +125,15 @@ fn rejected(findings: &[Diagnostic]) -> Vec<Rejected> {
             true => rejected.in_force = "last-good",
             false => rejected.findings.push(format!("{}: {}", finding.field, finding.message)),
         }
+        if finding.reason == NAME_TAKEN {
+            rejected.in_force = "compiled";
+        }
     }
     all.into_values().collect()
 }
 
 fn is_policy(object: &ObjectRef) -> bool {
-    matches!(object.kind, Kind::AuthorizationPolicy | Kind::PeerAuthentication)
+    matches!(object.kind, Kind::Authorization | Kind::AuthorizationPolicy | Kind::PeerAuthentication)
 }
 
 /// In numbers, for `/api/v1/status`.
@@ -141,6 +145,8 @@ pub struct Summary {
     policies: usize,
     dry_run: usize,
     dangling: usize,
+    /// The first of the keys that name no policy, each once.
+    dangling_keys: Vec<String>,
     rejected: usize,
     denied: u64,
 }
@@ -165,8 +171,9 @@ impl Summary {
             workloads,
             dry_run: policies.values().filter(|dry_run| **dry_run).count(),
             policies: policies.len(),
-            dangling: dangling(all),
-            rejected: rejected(&state.view().diagnostics).len(),
+            dangling: dangling(all).count(),
+            dangling_keys: first_of(dangling(all)),
+            rejected: count_rejected(state),
             denied: denied.map(|(_, count)| count).sum(),
         }
     }
@@ -181,10 +188,20 @@ pub(super) fn decisions(workers: &[Arc<WorkerStats>]) -> BTreeMap<(Option<Object
     all
 }
 
-/// How many keys of workloads name no policy.
-pub(super) fn dangling(workloads: &Workloads) -> usize {
+/// Keys of workloads that name no policy.
+pub(super) fn dangling(workloads: &Workloads) -> impl Iterator<Item = &ObjectName> {
     let all = workloads.by_address.values().flat_map(|at| at.iter());
-    all.map(|workload| workload.policies.dangling().len()).sum()
+    all.flat_map(|workload| workload.policies.dangling())
+}
+
+fn first_of<'a>(keys: impl Iterator<Item = &'a ObjectName>) -> Vec<String> {
+    const NAMED: usize = 5;
+    keys.collect::<BTreeSet<_>>().into_iter().take(NAMED).map(ToString::to_string).collect()
+}
+
+/// How many policies could not be read.
+pub(super) fn count_rejected(state: &AdminState) -> usize {
+    rejected(&state.view().diagnostics).len()
 }
 
 fn workloads(workloads: &Workloads) -> Vec<WorkloadJson> {

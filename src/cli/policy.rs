@@ -17,10 +17,10 @@ use clap::{Args, Subcommand};
 
 use self::input::Documents;
 use self::workload::WorkloadArgs;
-use crate::compile::policies::{Mesh, Policies, compile_policies, document};
+use crate::compile::policies::{Mesh, Policies, compile_policies};
 use crate::diagnostics::{Diagnostic, Severity};
 use crate::snapshot::policies::STATIC_STRICT;
-use crate::store::objects::ObjectName;
+use crate::store::objects::{ObjectName, document};
 
 /// Compile, try and explain mTLS policies.
 #[derive(Args, Debug)]

@@ -142,7 +142,9 @@ fn policies(policies: &Value) -> Vec<(&'static str, Cell)> {
     }
     let mut facts = vec![("policies", applied.into()), ("denied", count("denied").to_string().into())];
     if dangling > 0 {
-        facts.push(("dangling", Cell::new(format!("{dangling} policies, each denies"), Tone::Bad)));
+        let keys: Vec<_> = list(policies, "dangling_keys").iter().filter_map(Value::as_str).collect();
+        let words = format!("{dangling} keys that name no policy, each denies: {}", keys.join(", "));
+        facts.push(("dangling", Cell::new(words, Tone::Bad)));
     }
     if rejected > 0 {
         let words = format!("{rejected} policies, see /api/v1/policies");
@@ -199,7 +201,8 @@ mod tests {
             "version": "0.1.0", "generation": 7, "ready": false, "not_ready_because": "draining",
             "uptime_seconds": 3725, "hosts": 2, "routes": 3, "certificates": 4, "clusters": 5, "endpoints": 6,
             "requests": 8, "diagnostics": { "error": 1, "warning": 2, "info": 0 },
-            "policies": { "workloads": 9, "policies": 4, "dry_run": 1, "dangling": 2, "rejected": 3, "denied": 5 },
+            "policies": { "workloads": 9, "policies": 4, "dry_run": 1, "dangling": 2, "dangling_keys": ["shop/a", "shop/b"],
+                "rejected": 3, "denied": 5 },
             "pending_restart": [{ "key": "http-port", "reason": "listeners are opened before workers start" }],
             "last_restart_error": null, "settings": { "error": "settings.yaml:2: \u{1b}[2J" },
             "sources": [
@@ -223,7 +226,7 @@ mod tests {
         diagnostics   1 error, 2 warning, 0 info
         policies      4 for 9 workloads, 1 in dry run
         denied        5
-        dangling      2 policies, each denies
+        dangling      2 keys that name no policy, each denies: shop/a, shop/b
         rejected      3 policies, see /api/v1/policies
         source        directory: listed
         source        secrets: as kept on disk at 2026-01-02T03:04:05Z: gone

@@ -6,7 +6,6 @@
 //! changes nothing, not even a byte. `docs/policy.md` has the semantics.
 
 mod authorization;
-pub mod document;
 mod peer;
 
 #[cfg(test)]
@@ -17,10 +16,13 @@ use std::sync::Arc;
 
 use crate::diagnostics::{Diagnostic, ObjectRef, Severity};
 use crate::snapshot::policies::{Authorization, PolicySet, WorkloadPolicies};
-use crate::store::objects::{AuthorizationPolicy, Kind, ObjectName, PeerAuthentication};
+use crate::store::objects::{AuthorizationPolicy, Kind, ObjectName, PeerAuthentication, ReadyPolicy};
 
 pub use authorization::Acceptance;
 pub use peer::Transport;
+
+/// The reason of the finding that a ready policy has the name of one that objects were compiled to.
+pub const NAME_TAKEN: &str = "NameTaken";
 
 /// What policies need to know about the mesh.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -127,7 +129,26 @@ impl Policies {
         self.authorizations.insert(name.clone(), Arc::new(compiled));
     }
 
-    /// Every compiled policy by name, with the static STRICT policy where there is a PeerAuthentication.
+    /// Takes in policies that were compiled elsewhere. One that objects were compiled to here keeps its name: it is what
+    /// the workloads that the objects select refer to, and they are what an operator reads and edits.
+    pub fn add_ready<'a>(&mut self, ready: impl Iterator<Item = &'a ReadyPolicy>) {
+        let mut added = Vec::new();
+        for ReadyPolicy { metadata, policy, .. } in ready {
+            if self.authorizations.contains_key(&metadata.name) {
+                let object = ObjectRef::new(Kind::Authorization, &metadata.name);
+                let message =
+                    "objects here are compiled to a policy of this name, which counts; this one does not";
+                let taken = Diagnostic::new(Severity::Error, object, "name", NAME_TAKEN, message);
+                self.diagnostics.push(taken);
+            } else {
+                added.push((metadata.name.clone(), policy.clone()));
+            }
+        }
+        self.authorizations.extend(added);
+        self.set = PolicySet::new(self.authorizations.values().cloned());
+    }
+
+    /// Every policy by name, with the static STRICT policy where there is a PeerAuthentication.
     pub fn authorizations(&self) -> &BTreeMap<ObjectName, Arc<Authorization>> {
         &self.authorizations
     }

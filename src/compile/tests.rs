@@ -6,6 +6,7 @@ mod incremental;
 mod mutations;
 mod objects;
 mod properties;
+mod ready_policies;
 mod routes;
 mod staples;
 mod ticket_keys;

@@ -12,7 +12,7 @@ use super::policies::{Mesh, Policies, compile_policies};
 use crate::diagnostics::{Diagnostic, ObjectRef, Severity};
 use crate::settings::Settings;
 use crate::snapshot::SharedMap;
-use crate::snapshot::policies::WorkloadPolicies;
+use crate::snapshot::policies::{WorkloadPolicies, is_peer_authentication};
 use crate::snapshot::workloads::{Workload, Workloads};
 use crate::store::Store;
 use crate::store::objects::{AuthorizationPolicy, Kind, ObjectName, PeerAuthentication, Pod};
@@ -51,10 +51,13 @@ impl Table {
         let mesh = mesh_of(settings);
         let peer: Vec<PeerAuthentication> = store.peer_authentications().in_force().cloned().collect();
         let policies: Vec<AuthorizationPolicy> = store.authorization_policies().in_force().cloned().collect();
-        let compiled = compile_policies(&mesh, &peer, &policies);
+        let mut compiled = compile_policies(&mesh, &peer, &policies);
+        compiled.add_ready(store.ready_policies().in_force());
         let mut found = compiled.diagnostics.clone();
         found.extend(outdated(Kind::PeerAuthentication, store.peer_authentications().outdated()));
         found.extend(outdated(Kind::AuthorizationPolicy, store.authorization_policies().outdated()));
+        found.extend(outdated(Kind::Authorization, store.ready_policies().outdated()));
+        found.extend(store.listing_pods().flat_map(|pod| missing(&compiled, pod)));
         let mut resolved = SharedMap::default();
         for ((namespace, keys), before) in &self.resolved {
             // No workload has these any more, but for this table.
@@ -75,7 +78,9 @@ impl Table {
         for address in known.into_iter().chain(store.pod_addresses()).collect::<BTreeSet<_>>() {
             self.compile_address(store, workloads, address);
         }
-        let namespaces: BTreeSet<Arc<str>> = self.policies.namespaces().cloned().collect();
+        // A pod may list policies of another namespace than its own.
+        let listing = store.listing_pods().map(|pod| &pod.metadata.name.namespace);
+        let namespaces: BTreeSet<Arc<str>> = self.policies.namespaces().chain(listing).cloned().collect();
         let mut by_namespace = SharedMap::default();
         for namespace in namespaces {
             let before = workloads.by_namespace.get(&namespace);
@@ -103,12 +108,12 @@ impl Table {
             principal: SpiffeId::new(&self.mesh.trust_domain, &name.namespace, &pod.service_account).ok(),
             host_network: pod.host_network,
             hbone: pod.hbone,
-            policies: self.resolve(&name.namespace, &pod.metadata.labels),
+            policies: self.resolve(&name.namespace, keys_of(&self.policies, pod)),
         }
     }
 
     fn without_pod(&mut self, namespace: &str, before: Option<&Arc<[Workload]>>) -> Arc<[Workload]> {
-        let policies = self.resolve(namespace, &BTreeMap::new());
+        let policies = self.resolve(namespace, self.policies.keys(namespace, &BTreeMap::new()));
         let after = [Workload { pod: None, principal: None, host_network: false, hbone: false, policies }];
         match before {
             Some(before) if same(before, &after) => before.clone(),
@@ -116,8 +121,8 @@ impl Table {
         }
     }
 
-    fn resolve(&mut self, namespace: &str, labels: &BTreeMap<String, String>) -> Arc<WorkloadPolicies> {
-        let key = (Arc::from(namespace), self.policies.keys(namespace, labels));
+    fn resolve(&mut self, namespace: &str, keys: Vec<ObjectName>) -> Arc<WorkloadPolicies> {
+        let key = (Arc::from(namespace), keys);
         if let Some(known) = self.resolved.get(&key) {
             return known.clone();
         }
@@ -125,6 +130,33 @@ impl Table {
         self.resolved.insert(key, fresh.clone());
         fresh
     }
+}
+
+/// The policies that a pod lists: those that select it, then those that it names itself.
+fn keys_of(policies: &Policies, pod: &Pod) -> Vec<ObjectName> {
+    let mut keys = policies.keys(&pod.metadata.name.namespace, &pod.metadata.labels);
+    for key in &pod.listed {
+        if !keys.contains(key) {
+            keys.push(key.clone());
+        }
+    }
+    keys
+}
+
+/// What a pod lists and nothing is.
+fn missing(policies: &Policies, pod: &Pod) -> Vec<Diagnostic> {
+    let resolved = policies.resolve(&pod.metadata.name.namespace, &keys_of(policies, pod));
+    let finding = |key: &ObjectName| {
+        let refused = match is_peer_authentication(key) {
+            true => "plaintext",
+            false => "everything",
+        };
+        let message =
+            format!("there is no policy {key} that could be listed; until there is, {refused} is refused");
+        pod.fault_of_list("PolicyNotFound", message)
+    };
+    // A key without a namespace is none at all, and was reported as that.
+    resolved.dangling().iter().filter(|key| !key.namespace.is_empty()).map(finding).collect()
 }
 
 /// One address of Services, after one came, went or changed there.

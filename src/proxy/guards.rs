@@ -213,7 +213,7 @@ impl Guard {
             },
         };
         // Where there are no policies there is nothing worth counting.
-        if workloads.iter().any(|workload| workload.policies.policies().next().is_some()) {
+        if workloads.iter().any(|workload| workload.policies.any()) {
             let decided = match &decision {
                 Ok(decided) => decided.clone(),
                 Err(denial) => Decided { policy: denial.policy.clone(), reason: denial.reason },

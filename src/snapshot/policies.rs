@@ -18,7 +18,7 @@ use ipnet::{IpNet, Ipv4Net};
 use crate::names::object::ObjectName;
 
 pub use matching::Connection;
-pub use workload::{Decision, PolicySet, Reason, WorkloadPolicies};
+pub use workload::{Decision, PolicySet, Reason, WorkloadPolicies, is_peer_authentication};
 
 /// The one policy that every STRICT workload without exceptions refers to. An underscore is illegal in
 /// Kubernetes names, so no AuthorizationPolicy can be called like this.
@@ -37,6 +37,13 @@ pub struct Authorization {
     pub groups: Box<[Group]>,
     /// Matched and counted, but never decisive.
     pub dry_run: bool,
+}
+
+impl Authorization {
+    /// What a policy stands for that cannot be read: a DENY of everything.
+    pub fn closed(name: ObjectName, scope: Scope, dry_run: bool) -> Self {
+        Self { name, scope, action: Action::Deny, groups: [Group::default()].into(), dry_run }
+    }
 }
 
 /// Which workloads a policy applies to.

@@ -22,7 +22,7 @@ pub struct Changes {
     pub ingresses: HashSet<ObjectName>,
     /// Secrets that came, went or changed, for the default certificate.
     pub secrets: HashSet<ObjectName>,
-    /// Some PeerAuthentication or AuthorizationPolicy came, went or changed.
+    /// Some policy, or what a pod lists of them, came, went or changed.
     pub policies: bool,
     /// Addresses at which pods came, went or changed their labels.
     pub pods: HashSet<IpAddr>,

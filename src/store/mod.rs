@@ -22,7 +22,7 @@ pub use changes::Changes;
 use index::Index;
 use objects::{
     AuthorizationPolicy, ConfigMap, EndpointSlice, Ingress, IngressClass, Kind, Namespace, Object,
-    ObjectName, PeerAuthentication, Pod, Secret, Service,
+    ObjectName, PeerAuthentication, Pod, ReadyPolicy, Secret, Service,
 };
 pub use policies::LastGood;
 pub use references::ingress_hosts;
@@ -58,6 +58,7 @@ pub struct Store {
     namespaces: HashMap<ObjectName, Arc<Namespace>>,
     peer_authentications: LastGood<PeerAuthentication>,
     pods: HashMap<ObjectName, Arc<Pod>>,
+    ready_policies: LastGood<ReadyPolicy>,
     secrets: HashMap<ObjectName, Arc<Secret>>,
     services: HashMap<ObjectName, Arc<Service>>,
     staples: HashMap<[u8; 32], Arc<OcspStatus>>,
@@ -68,6 +69,8 @@ pub struct Store {
     slices_by_service: Index<ObjectName>,
     pem_pairs_by_name: Index<HostPattern>,
     pods_by_address: Index<IpAddr>,
+    /// Pods that list policies.
+    listing_pods: BTreeSet<ObjectName>,
     services_by_address: Index<IpAddr>,
     /// Only Secrets whose certificate names an OCSP responder.
     secrets_by_leaf: Index<[u8; 32]>,
@@ -131,6 +134,15 @@ impl Store {
 
     pub fn peer_authentications(&self) -> &LastGood<PeerAuthentication> {
         &self.peer_authentications
+    }
+
+    pub fn ready_policies(&self) -> &LastGood<ReadyPolicy> {
+        &self.ready_policies
+    }
+
+    /// The pods that list policies, in the order of their names.
+    pub fn listing_pods(&self) -> impl Iterator<Item = &Arc<Pod>> {
+        self.listing_pods.iter().filter_map(|name| self.pods.get(name))
     }
 
     /// The pods at an address, in the order of their names: several where they share that of their machine.
@@ -232,6 +244,7 @@ impl Store {
     fn names(&self, kind: Kind) -> Vec<ObjectName> {
         let listed = |name: &&ObjectName| !name.namespace.is_empty();
         match kind {
+            Kind::Authorization => self.ready_policies.names(),
             Kind::AuthorizationPolicy => self.authorization_policies.names(),
             Kind::PeerAuthentication => self.peer_authentications.names(),
             Kind::Pod => self.pods.keys().cloned().collect(),
@@ -250,8 +263,12 @@ impl Store {
         match object {
             Object::AuthorizationPolicy(new) => self.changes.policies |= self.authorization_policies.put(new),
             Object::PeerAuthentication(new) => self.changes.policies |= self.peer_authentications.put(new),
+            Object::ReadyPolicy(new) => self.changes.policies |= self.ready_policies.put(new),
             Object::UnreadablePolicy(Kind::PeerAuthentication, _) => {
                 self.changes.policies |= self.peer_authentications.put_unreadable(name);
+            }
+            Object::UnreadablePolicy(Kind::Authorization, _) => {
+                self.changes.policies |= self.ready_policies.put_unreadable(name);
             }
             Object::UnreadablePolicy(_, _) => {
                 self.changes.policies |= self.authorization_policies.put_unreadable(name);
@@ -265,6 +282,10 @@ impl Store {
                 for address in &new.addresses {
                     self.changes.pods.insert(*address);
                     self.pods_by_address.insert(*address, name.clone());
+                }
+                if !new.listed.is_empty() {
+                    self.listing_pods.insert(name.clone());
+                    self.changes.policies = true;
                 }
                 self.pods.insert(name, Arc::new(new));
             }
@@ -330,9 +351,11 @@ impl Store {
 
     fn remove(&mut self, kind: Kind, name: &ObjectName) {
         match kind {
+            Kind::Authorization => self.changes.policies |= self.ready_policies.remove(name),
             Kind::AuthorizationPolicy => self.changes.policies |= self.authorization_policies.remove(name),
             Kind::PeerAuthentication => self.changes.policies |= self.peer_authentications.remove(name),
             Kind::Pod => {
+                self.changes.policies |= self.listing_pods.remove(name);
                 if let Some(old) = self.pods.remove(name) {
                     for address in &old.addresses {
                         self.pods_by_address.remove(address, name);

@@ -4,9 +4,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::objects::{AuthorizationPolicy, ObjectName, PeerAuthentication};
+use super::objects::{AuthorizationPolicy, ObjectName, PeerAuthentication, ReadyPolicy};
 
-/// What both kinds of policies have in common.
+/// What all kinds of policies have in common.
 pub trait Policy: PartialEq {
     fn name(&self) -> &ObjectName;
     /// It could not be read.
@@ -74,6 +74,16 @@ impl<T: Policy> LastGood<T> {
 }
 
 impl Policy for AuthorizationPolicy {
+    fn name(&self) -> &ObjectName {
+        &self.metadata.name
+    }
+
+    fn refused(&self) -> bool {
+        self.refused
+    }
+}
+
+impl Policy for ReadyPolicy {
     fn name(&self) -> &ObjectName {
         &self.metadata.name
     }

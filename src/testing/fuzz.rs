@@ -18,6 +18,7 @@ use crate::proxy::http1::chunked::{ChunkDecoder, Piece};
 use crate::proxy::http1::head::{HeadLimits, take_head};
 use crate::snapshot::paths::canonical_path;
 use crate::sources::directory::content::decode_manifest;
+use crate::store::objects::{Object, ReadyPolicy, document};
 use crate::tls::keys::KeyPair;
 use crate::tls::ocsp::response;
 use crate::tls::ocsp::testing::{Answer, Ca};
@@ -81,9 +82,14 @@ pub fn pem_pair(bytes: &[u8]) {
     let _ = KeyPair::parse(certificates, key);
 }
 
-/// A file of manifests.
+/// A file of manifests. A ready policy that is taken says in its own words what it said.
 pub fn manifests(bytes: &[u8]) {
-    let _ = decode_manifest(bytes, &RandomState::new());
+    for defined in decode_manifest(bytes, &RandomState::new()).objects {
+        if let Object::ReadyPolicy(ReadyPolicy { policy, .. }) = defined.object {
+            let again = document::from_value(&document::to_value(&policy)).expect("its own document");
+            assert_eq!(again, *policy);
+        }
+    }
 }
 
 /// A PROXY protocol header.

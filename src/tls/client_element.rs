@@ -47,11 +47,13 @@ fn pem(der: &[u8]) -> String {
     pem
 }
 
-/// A value as it is, unless it has characters with a meaning here.
+/// A value as it is, unless it has characters with a meaning here, or such as no header may hold: the element of a
+/// client must not be missing for one of its names.
 fn plain(value: &str) -> String {
-    match value.contains([',', ';', '=', '"', '\\']) {
-        true => in_quotes(value),
-        false => value.to_owned(),
+    let plain = |byte: u8| byte.is_ascii_graphic() && !b",;=\"\\".contains(&byte);
+    match value.bytes().all(plain) {
+        true => value.to_owned(),
+        false => in_quotes(value),
     }
 }
 
@@ -88,6 +90,11 @@ mod tests {
         assert!(text.ends_with(";DNS=a.test;URI=spiffe://td/ns/a/sa/b"), "{text}");
         let hash = text.split(';').next().unwrap();
         assert_eq!(hash.len(), "Hash=".len() + 64);
+
+        params.subject_alt_names.push(SanType::DnsName("a\r\n=b".try_into().unwrap()));
+        let odd = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
+        let value = element(odd.der(), None).unwrap();
+        assert!(value.to_str().unwrap().ends_with(r#";URI=spiffe://td/ns/a/sa/b;DNS="a??=b""#), "{value:?}");
 
         let gateway = SpiffeId::new("td", "ingress", "portcullis").unwrap();
         let by = element(certificate.der(), Some(&gateway)).unwrap();

@@ -129,13 +129,15 @@ impl MeshTrust {
 pub(super) fn spiffe_id(certificate: &CertificateDer<'_>) -> Result<SpiffeId, IdentityError> {
     let (_, certificate) = X509Certificate::from_der(certificate).map_err(|_| IdentityError::Malformed)?;
     let names = certificate.subject_alternative_name().map_err(|_| IdentityError::Malformed)?;
-    let names = names.iter().flat_map(|names| &names.value.general_names);
-    let uris: Vec<&str> = names
-        .filter_map(|name| match name {
-            GeneralName::URI(uri) => Some(*uri),
-            _ => None,
-        })
-        .collect();
+    let mut uris = Vec::new();
+    for name in names.iter().flat_map(|names| &names.value.general_names) {
+        match name {
+            GeneralName::URI(uri) => uris.push(*uri),
+            // It may be a second URI, which somebody else reads.
+            GeneralName::Invalid(..) => return Err(IdentityError::Malformed),
+            _ => {}
+        }
+    }
     match *uris {
         [uri] => Ok(SpiffeId::parse(uri)?),
         _ => Err(IdentityError::UriNames(uris.len())),

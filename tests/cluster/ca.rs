@@ -18,7 +18,7 @@ use super::eventually;
 use super::gateway::Gateway;
 use super::secrets::{create_secret, ingress};
 
-const RBAC: &str = include_str!("../../config/kubernetes/ca-rbac.yaml");
+pub const RBAC: &str = include_str!("../../config/kubernetes/ca-rbac.yaml");
 
 struct Cluster {
     plane: ControlPlane,
@@ -44,7 +44,7 @@ fn cluster() -> Option<&'static Cluster> {
 }
 
 /// A kubeconfig for the CA's own ServiceAccount.
-fn kubeconfig(plane: &ControlPlane) -> PathBuf {
+pub fn kubeconfig(plane: &ControlPlane) -> PathBuf {
     let token = plane.kubectl(&["-n", "istio-system", "create", "token", "portcullis-ca"]);
     let admin = fs::read_to_string(plane.kubeconfig()).unwrap();
     let (head, _) = admin.split_once("users:").unwrap();
@@ -76,14 +76,14 @@ fn json(output: &Output) -> Value {
 const WATCHDOG: &str = r#""$0" "$@" </dev/null & read -r _; kill -KILL $! 2>/dev/null; wait"#;
 
 /// `portcullis ca serve`.
-struct Service {
+pub struct Service {
     child: Child,
     address: String,
     log: PathBuf,
 }
 
 impl Service {
-    fn start(plane: &ControlPlane, kubeconfig: &Path, more: &[&str]) -> Self {
+    pub fn start(plane: &ControlPlane, kubeconfig: &Path, more: &[&str]) -> Self {
         let log = plane.path().join(format!("ca-{}.log", fastrand::u32(..)));
         let serve = ["serve", "--grpc-address=127.0.0.1:0", "--resync=1h"];
         let service = command(kubeconfig, &[&serve, more].concat());

@@ -14,6 +14,7 @@ mod admission;
 mod ca;
 mod classes;
 mod conformance;
+mod hbone;
 mod kept;
 mod ocsp;
 mod outage;

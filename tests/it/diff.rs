@@ -242,6 +242,19 @@ fn a_document_that_is_no_object_is_named() {
 }
 
 #[test]
+fn policies_that_were_compiled_elsewhere_are_objects_too() {
+    let answer = Versions::new()
+        .old("a.yaml", "name: callers\nnamespace: shop\naction: DENY\n")
+        .new_version("a.yaml", "name: callers\nnamespace: shop\n---\nname: more\nkind: Authorization\n")
+        .diff("old", "new", &["--output=json"]);
+    assert_eq!(answer.code(), Some(0), "{}", answer.error());
+    let changes = answer.json()["changes"].clone();
+    let told = |row: &serde_json::Value| format!("{} {}", row["object"]["name"], row["change"]);
+    let told: Vec<_> = changes.as_array().unwrap().iter().map(told).collect();
+    assert_eq!(told, [r#""more" "added""#, r#""callers" "changed""#], "{changes}");
+}
+
+#[test]
 fn what_an_api_server_adds_is_no_difference() {
     let exported = format!("{INGRESS}status: {{loadBalancer: {{}}}}\n")
         .replace("namespace: shop", "namespace: shop, uid: 1, resourceVersion: \"7\", generation: 3");

@@ -4,6 +4,7 @@
 mod hbone;
 mod headers;
 mod namespaces;
+mod ready_policies;
 mod revocation;
 mod setup;
 

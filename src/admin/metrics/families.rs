@@ -131,6 +131,8 @@ families! {
         "Requests that policies decided about, by the policy that did (empty where it was the absence of one).";
     POLICY_DANGLING: Gauge "portcullis_policy_dangling_keys" []
         "Policies that workloads refer to and that are not there; each denies. It should be 0.";
+    POLICY_REJECTED: Gauge "portcullis_policies_rejected" []
+        "Policies with an error: an older version is in force, or they are closed. It should be 0.";
     POLICY_DRY_RUN: Counter "portcullis_policy_dry_run_total" ["namespace", "policy", "action", "matched"]
         "Requests and tunnels that a policy in dry run was held against, and whether it matched; a DENY that matches would refuse.";
     TUNNELS_OPEN: Gauge "portcullis_hbone_tunnels" []

@@ -20,7 +20,7 @@ use self::exposition::Exposition;
 use self::families as family;
 use super::AdminState;
 use super::certificates::{Ocsp, Served, algorithm_name, served};
-use super::policies::{dangling, decisions, tried_out};
+use super::policies::{count_rejected, dangling, decisions, tried_out};
 use super::view::{SourceStatus, View};
 use crate::diagnostics::Severity;
 use crate::names::HostPattern;
@@ -74,7 +74,8 @@ fn policies(out: &mut Exposition, snapshot: &Snapshot, state: &AdminState) {
         let matched = if tried.matches { "true" } else { "false" };
         family.add(&[namespace, name, &tried.action.to_string(), matched], count);
     }
-    out.family(&family::POLICY_DANGLING).add(&[], dangling(&snapshot.workloads));
+    out.family(&family::POLICY_DANGLING).add(&[], dangling(&snapshot.workloads).count());
+    out.family(&family::POLICY_REJECTED).add(&[], count_rejected(state));
 }
 
 /// A host as metrics have it; `_` is every host, as ingress-nginx has it.

@@ -52,6 +52,8 @@ enum Kind {
     Changed,
 }
 
+const READY_POLICY: &str = "Authorization";
+
 /// Deeper than any folder of manifests; a loop of links ends here.
 pub(super) const MAX_DEPTH: usize = 16;
 
@@ -111,6 +113,9 @@ impl Folder {
         if document.is_null() {
             return Ok(());
         }
+        if is_ready_policy(&document) {
+            return self.add_ready_policy(file, document);
+        }
         let kind = text(&document, "/kind").ok_or_else(|| no_object(file, "kind"))?.to_owned();
         if kind.ends_with("List")
             && let Some(Json::Array(items)) = document.get_mut("items").map(Json::take)
@@ -126,6 +131,14 @@ impl Folder {
         };
         drop_server_fields(&mut document);
         self.objects.insert(ObjectKey { kind, namespace, name }, document);
+        Ok(())
+    }
+
+    /// A policy that somebody else compiled has its name at the top.
+    fn add_ready_policy(&mut self, file: &Path, document: Json) -> Result<(), DiffError> {
+        let name = text(&document, "/name").ok_or_else(|| no_object(file, "name"))?.to_owned();
+        let namespace = text(&document, "/namespace").unwrap_or("default").to_owned();
+        self.objects.insert(ObjectKey { kind: READY_POLICY.into(), namespace, name }, document);
         Ok(())
     }
 
@@ -163,6 +176,12 @@ fn no_object(file: &Path, missing: &'static str) -> DiffError {
 
 /// Kinds without a namespace, so that none is made up for them.
 const CLUSTER_SCOPED: &[&str] = &["IngressClass", "Namespace", "ClusterRole", "ClusterRoleBinding"];
+
+fn is_ready_policy(document: &Json) -> bool {
+    let kind = document.get("kind");
+    document.get("apiVersion").is_none()
+        && kind.map_or(document.get("name").is_some(), |kind| kind == READY_POLICY)
+}
 
 /// Takes away what an API server writes and nobody edits.
 fn drop_server_fields(document: &mut Json) {

@@ -8,10 +8,9 @@ use std::sync::Arc;
 use anyhow::Context;
 use serde_json::Value;
 
-use crate::compile::policies::document;
 use crate::diagnostics::{Diagnostic, ObjectRef, Severity};
-use crate::snapshot::policies::{Action, Authorization, Group};
-use crate::store::objects::{AuthorizationPolicy, Kind, Metadata, ObjectName, PeerAuthentication};
+use crate::snapshot::policies::{Authorization, Scope};
+use crate::store::objects::{AuthorizationPolicy, Kind, Metadata, ObjectName, PeerAuthentication, document};
 
 /// What was read.
 #[derive(Debug, Default)]
@@ -166,7 +165,11 @@ impl Reading<'_> {
                 let name = name_of(value);
                 let message = format!("Authorization {name} lets nothing through: {}", error.problem);
                 self.unnamed(&error.field, "InvalidAuthorization", message);
-                self.documents.authorizations.push(Arc::new(closed(name)));
+                self.documents.authorizations.push(Arc::new(Authorization::closed(
+                    name,
+                    Scope::Global,
+                    false,
+                )));
             }
         }
     }
@@ -218,16 +221,5 @@ fn name_of(document: &Value) -> ObjectName {
     match text("name") {
         "" => ObjectName::new(text("namespace"), "(without a name)"),
         name => ObjectName::new(text("namespace"), name),
-    }
-}
-
-/// What a policy that cannot be read stands for.
-fn closed(name: ObjectName) -> Authorization {
-    Authorization {
-        name,
-        scope: Default::default(),
-        action: Action::Deny,
-        groups: [Group::default()].into(),
-        dry_run: false,
     }
 }

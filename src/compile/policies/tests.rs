@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use super::*;
 use crate::snapshot::policies::Connection;
+use crate::store::objects::document;
 use crate::tls::spiffe::SpiffeId;
 
 /// Objects out of YAML documents, with the findings of reading them.

@@ -12,7 +12,7 @@ use crate::settings::places::TrustPlace;
 use crate::store::objects::{
     AuthorizationPolicy, Backend, Clause, ConfigMap, Endpoint, EndpointPort, EndpointSlice, Ingress,
     IngressClass, IngressPath, IngressRule, IngressTls, Metadata, Namespace, PeerAuthentication, Pod,
-    PolicyRule, Secret, Service, ServicePort,
+    PolicyRule, ReadyPolicy, Secret, Service, ServicePort,
 };
 use crate::testing::certificates::Authority;
 
@@ -284,6 +284,9 @@ const WITHOUT_EFFECT: &[(&str, &str)] = &[
     ("EndpointPort.app_protocol", "the protocol of a backend is an annotation's to say"),
     ("Endpoint.serving", "it counts where nothing is ready, which is tested with backends"),
     ("Endpoint.terminating", "it counts where nothing is ready, which is tested with backends"),
+    ("Pod.listed", "no API server has it; it is tested with ready policies"),
+    ("ReadyPolicy.policy", "no API server has the kind; it is tested by itself"),
+    ("ReadyPolicy.refused", "it says that the policy could not be read"),
     ("PeerAuthentication.refused", "it says that the others could not be read"),
     ("AuthorizationPolicy.refused", "it says that the others could not be read"),
 ];
@@ -309,7 +312,8 @@ fn fields() -> BTreeSet<&'static str> {
         EndpointSlice { metadata, service, ports, endpoints }
         EndpointPort { name, port, app_protocol }
         Endpoint { addresses, ready, serving, terminating }
-        Pod { metadata, addresses, service_account, host_network, hbone }
+        Pod { metadata, addresses, service_account, host_network, hbone, listed }
+        ReadyPolicy { metadata, policy, refused }
         PeerAuthentication { metadata, selector, mode, ports, refused }
         AuthorizationPolicy { metadata, selector, action, rules, targeted, dry_run, refused }
         PolicyRule { from, to, when }

@@ -35,12 +35,16 @@ impl PolicySet {
         set
     }
 
-    /// The policies of a workload: the global ones, those of its namespace, and those that `keys` lists.
+    /// The policies of a workload: the global ones, those of its namespace, and those that `keys` lists. A key is left
+    /// dangling that names no policy, or one that is for other workloads.
     pub fn workload(&self, namespace: &str, keys: &[ObjectName]) -> WorkloadPolicies {
         let own = self.by_namespace.get(namespace).into_iter().flatten();
         let listed = keys.iter().filter_map(|key| self.listed.get(key));
-        let mut workload = WorkloadPolicies::new(self.global.iter().chain(own).chain(listed).cloned());
-        workload.dangling = keys.iter().filter(|key| !self.listed.contains_key(*key)).cloned().collect();
+        let mut workload =
+            WorkloadPolicies::new(self.global.iter().chain(own.clone()).chain(listed).cloned());
+        let unlisted = |key: &&ObjectName| !self.listed.contains_key(*key);
+        let applies = |key: &ObjectName| own.clone().chain(&self.global).any(|policy| policy.name == *key);
+        workload.dangling = keys.iter().filter(unlisted).filter(|key| !applies(key)).cloned().collect();
         workload
     }
 }
@@ -120,7 +124,8 @@ impl WorkloadPolicies {
     }
 }
 
-fn is_peer_authentication(key: &ObjectName) -> bool {
+/// Whether `key` is that of a policy that a PeerAuthentication was converted to.
+pub fn is_peer_authentication(key: &ObjectName) -> bool {
     *key.name == *STATIC_STRICT || key.name.starts_with(CONVERTED_PREFIX)
 }
 

@@ -8,7 +8,9 @@ use super::documents::documents;
 use super::read::Contents;
 use super::unit::Unit;
 use crate::diagnostics::{Diagnostic, ObjectRef, Severity};
-use crate::store::objects::{Decoded, Findings, Kind, Metadata, Node, Object, ObjectName, Secret, Unknown};
+use crate::store::objects::{
+    Decoded, Findings, Kind, Metadata, Node, Object, ObjectName, ReadyPolicy, Secret, Unknown,
+};
 
 /// What the files of one unit define.
 #[derive(Default)]
@@ -100,6 +102,9 @@ struct Manifest<'a, H> {
 impl<H: BuildHasher> Manifest<'_, H> {
     /// Takes a document, or an item of a list; `list` has the type of items that don't name their own.
     fn decode(&mut self, line: u64, node: &Node<'_>, list: Option<(&str, &str)>, depth: usize) {
+        if list.is_none() && ReadyPolicy::is_meant(node) {
+            return self.decode_ready_policy(line, node);
+        }
         let api_version = node.get_str("apiVersion").or(list.map(|(api_version, _)| api_version));
         let kind = node.get_str("kind").or(list.map(|(_, kind)| kind).filter(|kind| !kind.is_empty()));
         let (Some(api_version), Some(kind)) = (api_version, kind) else {
@@ -125,7 +130,10 @@ impl<H: BuildHasher> Manifest<'_, H> {
     fn decode_object(&mut self, line: u64, api_version: &str, kind: &str, node: &Node<'_>) {
         let mut findings = Findings::new();
         match Object::decode(api_version, kind, node, &mut findings) {
-            Decoded::Object(object) => {
+            Decoded::Object(mut object) => {
+                if let Object::Pod(pod) = &mut object {
+                    pod.read_listed(node, &mut findings);
+                }
                 let defined = Defined { object, digest: self.hasher.hash_one(node) };
                 self.define(line, defined);
             }
@@ -133,6 +141,20 @@ impl<H: BuildHasher> Manifest<'_, H> {
             Decoded::Unknown(unknown) if self.content.unknown.contains(&unknown) => {}
             Decoded::Unknown(unknown) => self.content.unknown.push(unknown),
         }
+        self.report(line, findings);
+    }
+
+    fn decode_ready_policy(&mut self, line: u64, node: &Node<'_>) {
+        let mut findings = Findings::new();
+        match ReadyPolicy::decode(node, &mut findings) {
+            Some(object) => self.define(line, Defined { object, digest: self.hasher.hash_one(node) }),
+            // One of those that the file had before, which stays until it can be told which.
+            None => self.content.broken = true,
+        }
+        self.report(line, findings);
+    }
+
+    fn report(&mut self, line: u64, findings: Findings) {
         self.content.findings.extend(findings.into_list().into_iter().map(|mut finding| {
             if finding.object.is_none() {
                 finding.message = format!("document at line {line}: {}", finding.message);

@@ -1,5 +1,6 @@
 mod properties;
 mod reading;
+mod ready_policies;
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -230,7 +230,8 @@ pub fn quoted(text: &str) -> String {
     format!("\"{}\"", Short(text))
 }
 
-struct Short<'a>(&'a str);
+/// A text as messages carry it: escaped, at most 64 characters.
+pub(super) struct Short<'a>(pub &'a str);
 
 impl fmt::Display for Short<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

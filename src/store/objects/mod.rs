@@ -5,6 +5,7 @@
 
 mod authorization_policy;
 mod config_map;
+pub mod document;
 mod endpoint_slice;
 mod field;
 mod ingress;
@@ -16,6 +17,7 @@ mod node;
 mod peer_authentication;
 mod pod;
 mod policy_reader;
+mod ready_policy;
 mod secret;
 mod service;
 #[cfg(test)]
@@ -38,13 +40,16 @@ pub use metadata::{is_label, is_subdomain};
 pub use namespace::Namespace;
 pub use node::Node;
 pub use peer_authentication::{MtlsMode, PeerAuthentication};
-pub use pod::Pod;
+pub use pod::{LISTED_POLICIES, Pod};
+pub use ready_policy::ReadyPolicy;
 pub use secret::{Authorities, Secret, SecretOrigin, TICKET_KEYS_TYPE};
 pub use service::{Service, ServiceKind, ServicePort};
 
 /// The kinds that Portcullis reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum Kind {
+    /// A [`ReadyPolicy`].
+    Authorization,
     AuthorizationPolicy,
     ConfigMap,
     EndpointSlice,
@@ -61,6 +66,7 @@ impl Kind {
     /// Its name, as in `kind:`.
     pub fn as_str(self) -> &'static str {
         match self {
+            Self::Authorization => "Authorization",
             Self::AuthorizationPolicy => "AuthorizationPolicy",
             Self::ConfigMap => "ConfigMap",
             Self::EndpointSlice => "EndpointSlice",
@@ -115,9 +121,10 @@ pub enum Object {
     Namespace(Namespace),
     PeerAuthentication(PeerAuthentication),
     Pod(Pod),
+    ReadyPolicy(ReadyPolicy),
     Secret(Secret),
     Service(Service),
-    /// A policy whose selector cannot be read, so that nobody knows whom it is for.
+    /// A policy whose selector or scope cannot be read, so that nobody knows whom it is for.
     UnreadablePolicy(Kind, Metadata),
 }
 
@@ -132,6 +139,7 @@ impl Object {
             Self::Namespace(_) => Kind::Namespace,
             Self::PeerAuthentication(_) => Kind::PeerAuthentication,
             Self::Pod(_) => Kind::Pod,
+            Self::ReadyPolicy(_) => Kind::Authorization,
             Self::Secret(_) => Kind::Secret,
             Self::Service(_) => Kind::Service,
             Self::UnreadablePolicy(kind, _) => *kind,
@@ -148,6 +156,7 @@ impl Object {
             Self::Namespace(o) => &o.metadata,
             Self::PeerAuthentication(o) => &o.metadata,
             Self::Pod(o) => &o.metadata,
+            Self::ReadyPolicy(o) => &o.metadata,
             Self::Secret(o) => &o.metadata,
             Self::Service(o) => &o.metadata,
             Self::UnreadablePolicy(_, metadata) => metadata,

@@ -48,7 +48,7 @@ impl<'a> Node<'a> {
             Self::Null => Value::Null,
             Self::Bool(value) => Value::from(*value),
             Self::Integer(value) => Value::from(*value),
-            Self::Number(bits) => Value::from(*bits),
+            Self::Number(_) => Value::from(0.5),
             Self::String(text) => Value::from(&**text),
             Self::List(items) => items.iter().map(Node::to_json).collect(),
             Self::Map(entries) => {

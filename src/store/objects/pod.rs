@@ -1,6 +1,11 @@
 use std::net::IpAddr;
 
-use super::{Field, Findings, Metadata};
+use super::field::Short;
+use super::{Field, Findings, Kind, Metadata, Node, ObjectName, is_label, ready_policy};
+use crate::diagnostics::{Diagnostic, ObjectRef, Severity};
+
+/// The annotation by which a pod lists ready policies.
+pub const LISTED_POLICIES: &str = "portcullis.dev/authorization-policies";
 
 /// `v1 Pod`: a workload of the mesh, with the labels that policies select it by and the addresses it is
 /// reached at.
@@ -16,6 +21,8 @@ pub struct Pod {
     /// A node proxy takes tunnels for it, or it does so itself: the annotation `ambient.istio.io/redirection: enabled` or
     /// the label `networking.istio.io/tunnel: http`.
     pub hbone: bool,
+    /// Policies that it lists by [`LISTED_POLICIES`], as [`read_listed`](Self::read_listed) has it.
+    pub listed: Vec<ObjectName>,
 }
 
 impl Pod {
@@ -53,7 +60,49 @@ impl Pod {
         let host_network = spec.as_ref().and_then(|spec| spec.get("hostNetwork"));
         let host_network = host_network.and_then(|field| field.bool(findings)).unwrap_or(false);
         let service_account = account.unwrap_or("default").into();
-        Some(Self { metadata, addresses, service_account, host_network, hbone })
+        Some(Self { metadata, addresses, service_account, host_network, hbone, listed: Vec::new() })
+    }
+
+    /// Reads which policies the pod lists. For manifests that the operator of the gateway writes: in a cluster,
+    /// whoever may annotate a pod would choose its policies. What is no key is reported and stays as one that no
+    /// policy has, for it may have been meant to close something.
+    pub fn read_listed(&mut self, pod: &Node<'_>, findings: &mut Findings) {
+        let annotations = pod.get("metadata").and_then(|metadata| metadata.get("annotations"));
+        let Some(value) = annotations.and_then(|annotations| annotations.get(LISTED_POLICIES)) else {
+            return;
+        };
+        let mut faults = Vec::new();
+        let entries = match value {
+            Node::String(text) => text.split(',').map(str::trim).filter(|key| !key.is_empty()).collect(),
+            other => vec![other.shape()],
+        };
+        for entry in entries {
+            let key = entry
+                .split_once('/')
+                .filter(|(namespace, name)| is_label(namespace) && ready_policy::is_name(name));
+            let listed = match key {
+                Some((namespace, name)) => ObjectName::new(namespace, name),
+                None => {
+                    let message = format!(
+                        "{} is not of the form NAMESPACE/NAME, and refuses everything",
+                        super::quoted(entry)
+                    );
+                    faults.push(self.fault_of_list("InvalidPolicyKey", message));
+                    ObjectName::new("", Short(entry).to_string())
+                }
+            };
+            if !self.listed.contains(&listed) {
+                self.listed.push(listed);
+            }
+        }
+        findings.extend(faults);
+    }
+
+    /// A finding about the list of policies.
+    pub fn fault_of_list(&self, reason: &'static str, message: String) -> Diagnostic {
+        let field = format!("metadata.annotations[{LISTED_POLICIES}]");
+        let object = ObjectRef::new(Kind::Pod, &self.metadata.name);
+        Diagnostic::new(Severity::Error, object, field, reason, message)
     }
 }
 

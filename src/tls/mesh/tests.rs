@@ -1,6 +1,6 @@
 use rcgen::{
-    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DnType, IsCa,
-    KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SanType, SerialNumber,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, CustomExtension,
+    DnType, IsCa, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SanType, SerialNumber,
 };
 use time::{Duration, OffsetDateTime};
 
@@ -53,6 +53,27 @@ fn exactly_one_identity_of_our_trust_domain_is_accepted() {
         let error = verify(&trust, &leaf(&ours, uris)).unwrap_err();
         assert!(error.contains(reason), "{uris:?}: {error}");
     }
+}
+
+#[test]
+fn a_name_that_cannot_be_read_may_be_another_identity() {
+    let ours = authority("ours");
+    let trust = trust(&ours.pem(), &["cluster.local"]).unwrap();
+    let uri = b"spiffe://cluster.local/ns/app/sa/web";
+    // The content of the extension (RFC 5280, section 4.2.1.6): a sequence of names, where a URI has tag 6.
+    let certificate = |second: &[u8]| {
+        let mut names = [&[0x86, uri.len() as u8][..], uri].concat();
+        if !second.is_empty() {
+            names.extend([&[0x86, second.len() as u8][..], second].concat());
+        }
+        let content = [&[0x30, names.len() as u8][..], &names].concat();
+        let mut params = CertificateParams::default();
+        params.custom_extensions.push(CustomExtension::from_oid_content(&[2, 5, 29, 17], content));
+        params.signed_by(&KeyPair::generate().unwrap(), &ours).unwrap().der().clone()
+    };
+    assert_eq!(verify(&trust, &certificate(b"")), Ok(()));
+    let error = verify(&trust, &certificate(b"spiffe://\xff/ns/a/sa/b")).unwrap_err();
+    assert!(error.contains("cannot be read"), "{error}");
 }
 
 #[test]

@@ -91,16 +91,26 @@ pub struct Mesh {
 impl Mesh {
     /// With roots, and a certificate of its own, from the workload CA.
     pub fn before(backend: SocketAddr, settings: &[&str]) -> Self {
+        Self::before_pod(&pod("web", "127.0.0.1"), backend, settings)
+    }
+
+    /// As [`before`](Self::before), with another manifest of the pod.
+    pub fn before_pod(pod: &str, backend: SocketAddr, settings: &[&str]) -> Self {
         let ca = Ca::new();
         let setup = Setup::new()
             .manifest(bundle(&ca.root(), ""))
             .manifest(secret("mesh", &ca.issue(GATEWAY)))
             .setting("hbone-certificate: default/mesh");
-        Self::start(setup, ca, backend, settings)
+        Self::start_with(setup.manifest(pod), ca, backend, settings)
     }
 
     /// With whatever roots and certificate `setup` has.
     pub fn start(setup: Setup, ca: Ca, backend: SocketAddr, settings: &[&str]) -> Self {
+        Self::start_with(setup.manifest(pod("web", "127.0.0.1")), ca, backend, settings)
+    }
+
+    /// With the pod of `setup`, too.
+    pub fn start_with(setup: Setup, ca: Ca, backend: SocketAddr, settings: &[&str]) -> Self {
         let [port, hbone] = [free_port(), free_port()];
         let pair = Authority::new("public").leaf(&["a.example"]).issue();
         let ingress = Ingress::new("a", "a.example").path("Prefix", "/", "web").tls("a-tls");
@@ -108,7 +118,6 @@ impl Mesh {
             .service("web", &[backend])
             .secret("a-tls", &pair)
             .ingress(&ingress.annotation("ssl-redirect", "false"))
-            .manifest(pod("web", "127.0.0.1"))
             .setting(&format!("mesh-port: {}", port.port()))
             .setting(&format!("hbone-port: {}", hbone.port()));
         let gateway = settings.iter().fold(setup, |setup, line| setup.setting(line)).start();

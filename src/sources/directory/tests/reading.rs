@@ -10,7 +10,7 @@ use crate::sources::directory::{Directory, read as file};
 use crate::store::Event;
 use crate::store::objects::Object;
 
-fn read(prepare: impl FnOnce(&Path)) -> (Vec<Event>, Vec<Diagnostic>) {
+pub fn read(prepare: impl FnOnce(&Path)) -> (Vec<Event>, Vec<Diagnostic>) {
     let folder = tempfile::tempdir().unwrap();
     prepare(folder.path());
     let source = Directory { roots: vec![folder.path().into()], pem_namespace: "pem".into() };
@@ -18,7 +18,7 @@ fn read(prepare: impl FnOnce(&Path)) -> (Vec<Event>, Vec<Diagnostic>) {
     (batch.events, batch.findings.into_iter().flat_map(|file| file.diagnostics).collect())
 }
 
-fn names(events: &[Event]) -> Vec<String> {
+pub fn names(events: &[Event]) -> Vec<String> {
     let name = |event: &Event| match event {
         Event::Apply(object) => object.metadata().name.name.to_string(),
         other => panic!("{other:?}"),

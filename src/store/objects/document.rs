@@ -7,7 +7,7 @@ mod read;
 mod write;
 mod yaml;
 
-pub use read::{DocumentError, from_value};
+pub use read::{DocumentError, from_value, reach};
 pub use write::to_value;
 
 use crate::snapshot::policies::Authorization;

@@ -14,6 +14,7 @@ use crate::snapshot::policies::{
     canonical_network,
 };
 use crate::store::objects::ObjectName;
+use crate::store::objects::field::{Short, quoted};
 
 /// Why a document was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -46,20 +47,25 @@ pub fn from_value(document: &Value) -> Result<Authorization> {
     }
     let policy = Authorization {
         name: ObjectName::new(fields.text("namespace")?, name),
-        scope: fields.choice(
-            "scope",
-            &[
-                ("GLOBAL", Scope::Global),
-                ("NAMESPACE", Scope::Namespace),
-                ("WORKLOAD_SELECTOR", Scope::WorkloadSelector),
-            ],
-        )?,
+        scope: fields.scope()?,
         action: fields.choice("action", &[("ALLOW", Action::Allow), ("DENY", Action::Deny)])?,
         groups: fields.list("groups", group)?,
         dry_run: fields.flag("dryRun")?,
     };
     fields.close()?;
     Ok(policy)
+}
+
+/// Whom a document is for that may be refused for something else, and whether it is only tried out; `None` where
+/// that cannot be told, as it cannot where the scope may be under a name that is misspelt.
+pub fn reach(document: &Value) -> Option<(Scope, bool)> {
+    const BESIDE_SCOPE: [&str; 5] = ["name", "namespace", "action", "groups", "dryRun"];
+    let mut fields = Fields::open("", document).ok()?;
+    let known = |name: &String| BESIDE_SCOPE.contains(&name.as_str());
+    if !fields.values.contains_key("scope") && !fields.values.keys().all(known) {
+        return None;
+    }
+    Some((fields.scope().ok()?, fields.flag("dryRun").unwrap_or(false)))
 }
 
 fn group(path: &str, value: &Value) -> Result<Group> {
@@ -124,7 +130,7 @@ fn network(path: &str, value: &Value) -> Result<IpNet> {
 fn port(path: &str, value: &Value) -> Result<u16> {
     match number(path, value)?.try_into() {
         Ok(port) => Ok(port),
-        Err(_) => error(path, format!("{value} is not a port number from 0 to 65535")),
+        Err(_) => error(path, format!("{} is not a port number from 0 to 65535", short(value))),
     }
 }
 
@@ -205,7 +211,8 @@ impl<'v> Fields<'v> {
     }
 
     fn path_of(&self, name: &str) -> String {
-        if self.path.is_empty() { name.into() } else { format!("{}.{name}", self.path) }
+        let name = Short(name);
+        if self.path.is_empty() { name.to_string() } else { format!("{}.{name}", self.path) }
     }
 
     fn take(&mut self, name: &str) -> Option<&'v Value> {
@@ -236,6 +243,15 @@ impl<'v> Fields<'v> {
         self.take(name).map_or_else(|| Ok(Box::default()), |value| list(&self.path_of(name), value, entry))
     }
 
+    fn scope(&mut self) -> Result<Scope> {
+        let known = [
+            ("GLOBAL", Scope::Global),
+            ("NAMESPACE", Scope::Namespace),
+            ("WORKLOAD_SELECTOR", Scope::WorkloadSelector),
+        ];
+        self.choice("scope", &known)
+    }
+
     /// A value of an enumeration, by name or number; the first one where the field is left out.
     fn choice<T: Copy + Default>(&mut self, name: &str, known: &[(&str, T)]) -> Result<T> {
         let Some(value) = self.take(name) else { return Ok(T::default()) };
@@ -243,8 +259,18 @@ impl<'v> Fields<'v> {
         let found = known.iter().find(|(text, _)| value == text).or_else(by_number);
         match found {
             Some((_, choice)) => Ok(*choice),
-            None => error(&self.path_of(name), format!("{value} is not a known value")),
+            None => error(&self.path_of(name), format!("{} is not a known value", short(value))),
         }
+    }
+}
+
+/// A value for a message.
+fn short(value: &Value) -> String {
+    match value {
+        Value::String(text) => quoted(text),
+        Value::Array(_) => "a list".into(),
+        Value::Object(_) => "a mapping".into(),
+        other => other.to_string(),
     }
 }
 
