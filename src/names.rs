@@ -25,6 +25,14 @@ impl HostName {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// The name without the label `www` in front, or with it where it has none.
+    pub fn with_or_without_www(&self) -> Option<Self> {
+        match self.0.strip_prefix("www.") {
+            Some(rest) => Self::new(rest).ok(),
+            None => Self::new(&format!("www.{}", self.0)).ok(),
+        }
+    }
 }
 
 impl Borrow<str> for HostName {

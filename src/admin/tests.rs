@@ -188,6 +188,7 @@ fn policy() -> RoutePolicy {
     let timeout = Duration::from_secs(60);
     RoutePolicy {
         redirect: HttpsRedirect::Never,
+        preserve_trailing_slash: false,
         protocol: BackendProtocol::Http1,
         backend_mtls: false,
         max_body: None,

@@ -1,26 +1,35 @@
 //! Annotations of an Ingress: one unit struct for each, one list of them all.
 //!
-//! `compile` asks for the policy of an Ingress and, apart from that, for what there is to say about its
+//! `compile` asks for the effects on an Ingress and, apart from that, for what there is to say about its
 //! annotations. Documentation, warnings and the suggestion for a misspelt name all come from [`ANNOTATIONS`]
 //! and [`FOREIGN`]. A value that cannot be used is ignored alone: the setting or the default holds.
 
+mod app_root;
 mod backend_mtls;
 mod backend_protocol;
 mod documentation;
 mod force_ssl_redirect;
 mod foreign;
+mod from_to_www_redirect;
 pub mod issue_certificate;
+mod permanent_redirect;
+mod permanent_redirect_code;
 mod policy_draft;
+mod preserve_trailing_slash;
 mod proxy_body_size;
 mod proxy_connect_timeout;
 mod proxy_read_timeout;
 mod proxy_send_timeout;
+mod relative_redirects;
 mod ssl_redirect;
+mod temporal_redirect;
+mod temporal_redirect_code;
 #[cfg(test)]
 mod tests;
 mod values;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 pub use documentation::documentation;
 pub use foreign::{FOREIGN, Treatment};
@@ -29,6 +38,7 @@ pub use policy_draft::PolicyDraft;
 use crate::diagnostics::{Diagnostic, ObjectRef, Severity, quoted};
 use crate::settings::Settings;
 use crate::snapshot::hosts::RoutePolicy;
+use crate::snapshot::redirects::Redirect;
 use crate::store::objects::{Kind, Metadata};
 
 /// The prefix of annotations that are our own; those of ingress-nginx are understood under it too.
@@ -38,6 +48,14 @@ pub const OWN_PREFIX: &str = "portcullis.dev";
 pub const ANNOTATIONS: &[&dyn Annotation] = &[
     &ssl_redirect::SslRedirect,
     &force_ssl_redirect::ForceSslRedirect,
+    &preserve_trailing_slash::PreserveTrailingSlash,
+    &permanent_redirect::PermanentRedirect,
+    &permanent_redirect_code::PermanentRedirectCode,
+    &temporal_redirect::TemporalRedirect,
+    &temporal_redirect_code::TemporalRedirectCode,
+    &relative_redirects::RelativeRedirects,
+    &app_root::AppRoot,
+    &from_to_www_redirect::FromToWwwRedirect,
     &backend_protocol::BackendProtocol,
     &backend_mtls::BackendMtls,
     &issue_certificate::IssueCertificate,
@@ -71,8 +89,26 @@ pub enum AnnotationError {
     Unsupported,
 }
 
-/// What the annotations of an Ingress decide for its routes; `settings` hold where they are silent.
-pub fn policy(metadata: &Metadata, settings: &Settings) -> RoutePolicy {
+/// What the annotations of an Ingress decide.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Effects {
+    pub policy: RoutePolicy,
+    pub redirects: Redirects,
+}
+
+/// Redirects that stand in the place of routes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Redirects {
+    /// For every request.
+    pub all: Option<Arc<Redirect>>,
+    /// For exactly `/`.
+    pub root: Option<Arc<Redirect>>,
+    /// To the hosts of the Ingress, from the same with or without `www.`.
+    pub www: bool,
+}
+
+/// What the annotations of an Ingress decide; `settings` hold where they are silent.
+pub fn effects(metadata: &Metadata, settings: &Settings) -> Effects {
     let mut draft = PolicyDraft::new(settings);
     for annotation in ANNOTATIONS {
         if let Some(value) = find(&metadata.annotations, settings, annotation.name()) {
@@ -80,7 +116,7 @@ pub fn policy(metadata: &Metadata, settings: &Settings) -> RoutePolicy {
             let _ = annotation.apply(value.trim(), &mut draft);
         }
     }
-    draft.finish()
+    Effects { redirects: draft.redirects(), policy: draft.finish() }
 }
 
 /// The policy of an Ingress without annotations.

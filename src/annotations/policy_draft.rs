@@ -1,9 +1,14 @@
-//! A route policy while annotations are applied to it.
+//! What annotations decide, while they are applied.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use http::StatusCode;
+
+use super::Redirects;
 use crate::settings::Settings;
 use crate::snapshot::hosts::{BackendProtocol, HttpsRedirect, RoutePolicy};
+use crate::snapshot::redirects::{Location, Redirect};
 
 /// What annotations change, starting from the settings.
 #[derive(Clone, Debug, PartialEq)]
@@ -11,6 +16,16 @@ pub struct PolicyDraft {
     pub ssl_redirect: bool,
     /// Wins over `ssl_redirect`.
     pub force_ssl_redirect: bool,
+    pub preserve_trailing_slash: bool,
+    /// As [`Location::parse`] takes it.
+    pub permanent_redirect: Option<String>,
+    pub permanent_redirect_code: StatusCode,
+    /// Wins over `permanent_redirect`.
+    pub temporal_redirect: Option<String>,
+    pub temporal_redirect_code: StatusCode,
+    pub relative_redirects: bool,
+    pub app_root: Option<Location>,
+    pub from_to_www_redirect: bool,
     pub protocol: BackendProtocol,
     pub backend_mtls: bool,
     /// Bytes; `None` is unlimited.
@@ -26,6 +41,14 @@ impl PolicyDraft {
         Self {
             ssl_redirect: settings.ssl_redirect,
             force_ssl_redirect: settings.force_ssl_redirect,
+            preserve_trailing_slash: false,
+            permanent_redirect: None,
+            permanent_redirect_code: StatusCode::MOVED_PERMANENTLY,
+            temporal_redirect: None,
+            temporal_redirect_code: StatusCode::FOUND,
+            relative_redirects: false,
+            app_root: None,
+            from_to_www_redirect: false,
             protocol: BackendProtocol::Http1,
             backend_mtls: false,
             max_body: settings.proxy_body_size,
@@ -35,6 +58,20 @@ impl PolicyDraft {
         }
     }
 
+    /// The redirects that stand in the place of routes.
+    pub fn redirects(&self) -> Redirects {
+        let permanent = self.permanent_redirect.as_ref().map(|to| (to, self.permanent_redirect_code));
+        let temporal = self.temporal_redirect.as_ref().map(|to| (to, self.temporal_redirect_code));
+        let all = temporal.or(permanent).and_then(|(to, status)| {
+            let location = Location::parse(to, self.relative_redirects).ok()?;
+            Some(Arc::new(Redirect { status, location }))
+        });
+        let root = self.app_root.clone();
+        let root = root.map(|location| Arc::new(Redirect { status: StatusCode::FOUND, location }));
+        Redirects { all, root, www: self.from_to_www_redirect }
+    }
+
+    /// The policy of the routes.
     pub fn finish(self) -> RoutePolicy {
         let redirect = match (self.force_ssl_redirect, self.ssl_redirect) {
             (true, _) => HttpsRedirect::Always,
@@ -43,6 +80,7 @@ impl PolicyDraft {
         };
         RoutePolicy {
             redirect,
+            preserve_trailing_slash: self.preserve_trailing_slash,
             protocol: match (self.backend_mtls, self.protocol) {
                 // Who asks for certificates on both sides never gets a plain connection.
                 (true, BackendProtocol::Http1) => BackendProtocol::Https,

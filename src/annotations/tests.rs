@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::snapshot::hosts::{BackendProtocol, HttpsRedirect};
+use crate::snapshot::redirects::Asked;
 use crate::store::objects::ObjectName;
 
 const NGINX: &str = "nginx.ingress.kubernetes.io";
@@ -19,6 +20,10 @@ fn metadata<K: Into<String>, V: Into<String>>(annotations: impl IntoIterator<Ite
 
 fn nginx(name: &str, value: &str) -> Metadata {
     metadata([(format!("{NGINX}/{name}"), value)])
+}
+
+fn policy(metadata: &Metadata, settings: &Settings) -> RoutePolicy {
+    effects(metadata, settings).policy
 }
 
 fn policy_of(name: &str, value: &str) -> RoutePolicy {
@@ -59,6 +64,29 @@ fn annotations_have_their_effect() {
     assert_eq!(policy_of("proxy-connect-timeout", "2").connect_timeout, Duration::from_secs(2));
     assert_eq!(policy_of("proxy-read-timeout", "3600").read_timeout, Duration::from_secs(3600));
     assert_eq!(policy_of("proxy-send-timeout", "120").send_timeout, Duration::from_secs(120));
+}
+
+#[test]
+fn redirects_of_all_requests_and_of_the_root() {
+    let redirects = |annotations: &[(&str, &str)]| {
+        let own = annotations.iter().map(|(name, value)| (format!("{NGINX}/{name}"), *value));
+        effects(&metadata(own), &Settings::default()).redirects
+    };
+    let all = |annotations: &[(&str, &str)]| {
+        let redirect = redirects(annotations).all.unwrap();
+        let asked = Asked { https: false, host: Some("a.test"), port: None, path: "/x", query: None };
+        (redirect.status.as_u16(), redirect.location.fill(&asked).unwrap())
+    };
+    let (old, new) = (("permanent-redirect", "https://b.test"), ("temporal-redirect", "/new"));
+    assert_eq!(all(&[old]), (301, "https://b.test".into()));
+    assert_eq!(all(&[old, ("permanent-redirect-code", "308")]), (308, "https://b.test".into()));
+    assert_eq!(all(&[old, new]), (302, "http://a.test/new".into()));
+    assert_eq!(all(&[new, ("temporal-redirect-code", "307")]), (307, "http://a.test/new".into()));
+    assert_eq!(all(&[new, ("relative-redirects", "true")]), (302, "/new".into()));
+    assert_eq!(redirects(&[("permanent-redirect-code", "308")]), Redirects::default());
+    assert!(redirects(&[("from-to-www-redirect", "true")]).www);
+    assert_eq!(redirects(&[("app-root", "/app")]).root.unwrap().status.as_u16(), 302);
+    assert!(policy_of("preserve-trailing-slash", "true").preserve_trailing_slash);
 }
 
 #[test]
@@ -114,6 +142,15 @@ fn values_out_of_range_are_refused() {
         ("proxy-read-timeout", "+5"),
         ("proxy-read-timeout", "5s"),
         ("proxy-read-timeout", "99999999999"),
+        ("permanent-redirect", "b.test"),
+        ("permanent-redirect", "https://b.test\r\nX: y"),
+        ("temporal-redirect", "//b.test"),
+        ("temporal-redirect", "https://$remote_addr"),
+        ("permanent-redirect-code", "304"),
+        ("temporal-redirect-code", "200"),
+        ("app-root", "app"),
+        ("app-root", "/$host"),
+        ("app-root", "//b.test"),
         ("backend-protocol", "FCGI"),
         ("backend-protocol", "HTTP; return 200"),
     ] {

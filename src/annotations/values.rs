@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
+use http::StatusCode;
+
 use super::AnnotationError;
+use crate::snapshot::redirects::{Location, LocationError};
 
 /// The spellings that Go's `ParseBool` takes, as ingress-nginx does.
 pub fn boolean(value: &str) -> Result<bool, AnnotationError> {
@@ -33,6 +36,30 @@ pub fn size(value: &str) -> Result<u64, AnnotationError> {
     };
     let number = digits(value.strip_suffix(unit).unwrap_or(value))?.parse::<u64>().ok();
     number.and_then(|number| number.checked_mul(factor)).ok_or(AnnotationError::Value)
+}
+
+/// Where a redirect may lead: a URL, or a path on the host that was asked for.
+pub fn location(value: &str) -> Result<String, AnnotationError> {
+    match Location::parse(value, false) {
+        Ok(_) => Ok(value.to_owned()),
+        Err(LocationError::Malformed) => Err(AnnotationError::Value),
+        Err(LocationError::UnknownVariable) => Err(AnnotationError::Unsupported),
+    }
+}
+
+/// A path without variables.
+pub fn path(value: &str) -> Result<Location, AnnotationError> {
+    let plain = value.starts_with('/') && !value.contains('$');
+    let location = plain.then(|| Location::parse(value, false).ok()).flatten();
+    location.ok_or(AnnotationError::Value)
+}
+
+/// A status that makes clients follow `Location` (RFC 9110, section 15.4).
+pub fn redirect_code(value: &str) -> Result<StatusCode, AnnotationError> {
+    match value {
+        "301" | "302" | "303" | "307" | "308" => value.parse().map_err(|_| AnnotationError::Value),
+        _ => Err(AnnotationError::Value),
+    }
 }
 
 /// `value`, if it has nothing but digits: `parse` would take a sign too.

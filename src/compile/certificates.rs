@@ -44,18 +44,17 @@ pub struct DefaultOutcome {
 
 /// The certificates of `host`.
 ///
-/// Among the Ingresses with a rule for the host, the oldest with a valid certificate wins; without any, the
-/// oldest with one that has expired or is not valid yet. PEM pairs come after all Ingresses. `classed` says
-/// whether an Ingress has a say at all, `grace` for how many seconds the certificate of a deleted Secret stays,
-/// `waits` how long a new certificate waits for its first staple, and `previous` is the outcome of before, which the
-/// host falls back on.
+/// Among `ingresses`, those that have a say about it, oldest first, the oldest with a valid certificate wins; without
+/// any, the oldest with one that has expired or is not valid yet. PEM pairs come after all Ingresses. `grace` says for
+/// how many seconds the certificate of a deleted Secret stays, `waits` how long a new certificate waits for its first
+/// staple, and `previous` is the outcome of before, which the host falls back on.
 ///
 /// Rules without a host have no certificate but the default.
 pub fn compile_host_certificates(
     store: &Store,
     host: &HostPattern,
+    ingresses: Vec<&Arc<Ingress>>,
     previous: Option<&Arc<HostCertificates>>,
-    classed: &dyn Fn(&Ingress) -> bool,
     grace: i64,
     waits: StapleWaits,
     now: i64,
@@ -64,8 +63,6 @@ pub fn compile_host_certificates(
         return HostOutcome { certificates: None, diagnostics: Vec::new(), recheck_at: None };
     }
     let mut resolver = Resolver::new(store, Some(host), previous, Some(grace), waits, now);
-    let ingresses = store.ingresses_of_host(host).into_iter();
-    let ingresses: Vec<_> = ingresses.filter(|i| !i.tls.is_empty() && classed(i)).collect();
     let offers: Vec<_> = ingresses.into_iter().map(|i| offer_of(i, host, &mut resolver)).collect();
 
     let bindings = match winner(&offers, now) {

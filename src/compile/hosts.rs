@@ -7,14 +7,17 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
+use http::StatusCode;
+
 use super::classes::Classes;
-use crate::annotations;
+use crate::annotations::{self, Effects, Redirects};
 use crate::diagnostics::{Diagnostic, ObjectRef, Severity, quoted};
 use crate::names::HostPattern;
 use crate::settings::Settings;
 use crate::snapshot::clusters::{ClusterKey, ClusterMap};
 use crate::snapshot::hosts::{Action, Host, HttpsRedirect, Route, RoutePolicy};
 use crate::snapshot::paths::{PathMap, PathMatch, canonical_path};
+use crate::snapshot::redirects::{Location, Redirect};
 use crate::store::Store;
 use crate::store::objects::{Backend, Ingress, Kind, ObjectName, PathType};
 
@@ -40,16 +43,22 @@ struct Prepared {
     /// Each host with the index of a rule for it, in order.
     rules: Vec<(HostPattern, usize)>,
     policy: SharedPolicy,
+    redirects: Redirects,
     /// The annotation for whose sake no route of this Ingress is served.
     refusal: Option<&'static str>,
     /// The same for every route of its hosts.
     host_refusal: Option<&'static str>,
 }
 
-/// A path of the host and the Ingress that has it.
+/// A path of the host, the Ingress that has it and what answers there.
 struct Claim<'a> {
     ingress: &'a Arc<Ingress>,
-    backend: &'a Backend,
+    answer: Answer<'a>,
+}
+
+enum Answer<'a> {
+    Backend(&'a Backend),
+    Redirect(Arc<Redirect>),
 }
 
 type Claims<'a> = HashMap<(PathMatch, Box<str>), Claim<'a>>;
@@ -79,13 +88,15 @@ impl<'a> Hosts<'a> {
         for ingress in &ingresses {
             claim_root(ingress, &mut claims);
         }
-        let nothing = match pattern {
-            HostPattern::Any => claims.is_empty(),
-            // A host without any path still is one: its requests get 404 and not the routes of a wildcard.
-            _ => ingresses.is_empty(),
-        };
-        if nothing {
+        self.redirect_root(&mut claims);
+        // A host without any path still is one: its requests get 404 and not the routes of a wildcard.
+        let declared = *pattern != HostPattern::Any && !ingresses.is_empty();
+        let senders = self.claim_www(pattern, &mut claims);
+        if claims.is_empty() && !declared {
             return (None, conflicts);
+        }
+        if !declared {
+            ingresses.extend(senders);
         }
         // Rules without a host have no certificate of their own, so nothing to redirect to.
         let has_tls = *pattern != HostPattern::Any && ingresses.iter().any(|ingress| !ingress.tls.is_empty());
@@ -113,7 +124,7 @@ impl<'a> Hosts<'a> {
                 ingress: ingress.clone(),
                 action: match host_refusal.or(self.prepare(claim.ingress).refusal) {
                     Some(annotation) => Action::Refuse(annotation),
-                    None => action(ingress, claim.backend, clusters),
+                    None => self.action(&claim, clusters),
                 },
                 policy: self.policy(claim.ingress, &path),
                 stats: Arc::default(),
@@ -121,6 +132,48 @@ impl<'a> Hosts<'a> {
             let route = reuse_route(route, before.get(&(kind, &*path, ingress)).copied());
             (kind, path, route)
         }))
+    }
+
+    /// `app-root` of the Ingress that serves `/`.
+    fn redirect_root(&mut self, claims: &mut Claims<'a>) {
+        let root = |kind| claims.get(&(kind, "/".into())).map(|claim| claim.ingress);
+        if let Some(ingress) = root(PathMatch::Exact).or_else(|| root(PathMatch::Prefix))
+            && let Some(redirect) = self.prepare(ingress).redirects.root.clone()
+        {
+            claims.insert(
+                (PathMatch::Exact, "/".into()),
+                Claim { ingress, answer: Answer::Redirect(redirect) },
+            );
+        }
+    }
+
+    /// Sends what nobody has a path for on the host `pattern` to the one with or without `www.`, where an Ingress asks for
+    /// it: `from-to-www-redirect`. The answer is who does.
+    fn claim_www(&mut self, pattern: &HostPattern, claims: &mut Claims<'a>) -> Option<&'a Arc<Ingress>> {
+        let HostPattern::Exact(name) = pattern else { return None };
+        let mut senders = self.store.ingresses_of_www_partner(pattern).into_iter();
+        let sender = senders.find(|i| self.classes.serves(i) && self.prepare(i).redirects.www)?;
+        let location = Location::of_host(name.with_or_without_www()?.as_str());
+        let status = StatusCode::from_u16(self.settings.http_redirect_code);
+        let status = status.unwrap_or(StatusCode::PERMANENT_REDIRECT);
+        let answer = Answer::Redirect(Arc::new(Redirect { status, location }));
+        claims.entry((PathMatch::Prefix, "/".into())).or_insert(Claim { ingress: sender, answer });
+        Some(sender)
+    }
+
+    fn action(&mut self, claim: &Claim<'_>, clusters: &ClusterMap) -> Action {
+        let backend = match &claim.answer {
+            Answer::Redirect(redirect) => return Action::Redirect(redirect.clone()),
+            Answer::Backend(backend) => backend,
+        };
+        if let Some(redirect) = &self.prepare(claim.ingress).redirects.all {
+            return Action::Redirect(redirect.clone());
+        }
+        let Backend::Service { name, port } = backend else { return Action::NotFound };
+        let namespace = claim.ingress.metadata.name.namespace.clone();
+        let key = ClusterKey { service: ObjectName::new(namespace, name.as_str()), port: port.clone() };
+        let shared = clusters.get(&key).map(|cluster| cluster.key.clone());
+        Action::Forward(shared.unwrap_or_else(|| Arc::new(key)))
     }
 
     fn policy(&mut self, ingress: &Ingress, path: &str) -> Arc<RoutePolicy> {
@@ -152,7 +205,7 @@ impl Prepared {
         let mut rules = Vec::with_capacity(ingress.rules.len());
         rules.extend(ingress.rules.iter().zip(0..).filter_map(|(rule, at)| Some((pattern(&rule.host)?, at))));
         rules.sort();
-        let policy = annotations::policy(&ingress.metadata, settings);
+        let Effects { policy, redirects } = annotations::effects(&ingress.metadata, settings);
         let policy = match policy == *plain.redirected {
             true => plain.clone(),
             false => SharedPolicy::new(policy),
@@ -161,6 +214,7 @@ impl Prepared {
         Self {
             rules,
             policy,
+            redirects,
             refusal: protections().next(),
             host_refusal: protections().find(|annotation| annotations::protects_host(annotation)),
         }
@@ -192,7 +246,7 @@ fn claim_paths<'a>(
             };
             match claims.entry((kind, canonical.as_ref().into())) {
                 Entry::Vacant(entry) => {
-                    entry.insert(Claim { ingress, backend: &path.backend });
+                    entry.insert(Claim { ingress, answer: Answer::Backend(&path.backend) });
                 }
                 Entry::Occupied(entry) => {
                     let field = format!("spec.rules[{rule_index}].http.paths[{index}].path");
@@ -208,7 +262,9 @@ fn claim_paths<'a>(
 /// none, of requests that no host is there for.
 fn claim_root<'a>(ingress: &'a Arc<Ingress>, claims: &mut Claims<'a>) {
     if let Some(backend) = &ingress.default_backend {
-        claims.entry((PathMatch::Prefix, "/".into())).or_insert(Claim { ingress, backend });
+        claims
+            .entry((PathMatch::Prefix, "/".into()))
+            .or_insert(Claim { ingress, answer: Answer::Backend(backend) });
     }
 }
 
@@ -232,14 +288,6 @@ fn path_conflict(
         ),
     };
     Diagnostic::new(Severity::Warning, object, field, reason, message)
-}
-
-fn action(ingress: &ObjectName, backend: &Backend, clusters: &ClusterMap) -> Action {
-    let Backend::Service { name, port } = backend else { return Action::NotFound };
-    let key =
-        ClusterKey { service: ObjectName::new(ingress.namespace.clone(), name.as_str()), port: port.clone() };
-    let shared = clusters.get(&key).map(|cluster| cluster.key.clone());
-    Action::Forward(shared.unwrap_or_else(|| Arc::new(key)))
 }
 
 fn reuse_route(new: Route, previous: Option<&Arc<Route>>) -> Arc<Route> {

@@ -25,6 +25,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use crate::annotations;
 use crate::diagnostics::{Diagnostic, ObjectRef, Severity};
 use crate::names::HostPattern;
 use crate::settings::Settings;
@@ -240,13 +241,12 @@ impl Compiled {
         let grace = self.snapshot.settings.secret_grace_period.as_secs();
         let grace = i64::try_from(grace).unwrap_or(i64::MAX);
         let before = self.snapshot.certificates.get(pattern).cloned();
-        let serves = |ingress: &Ingress| classes.serves(ingress);
         let waits = StapleWaits::of(&self.snapshot.settings);
         let outcome = certificates::compile_host_certificates(
             store,
             pattern,
+            tls_ingresses(store, classes, &self.snapshot.settings, pattern),
             before.as_ref(),
-            &serves,
             grace,
             waits,
             now,
@@ -331,6 +331,25 @@ impl Compiled {
         let found = store.secret(name).map(|secret| certificates::secret_findings(secret));
         self.report.set(Subject::Object(ObjectRef::new(Kind::Secret, name)), found.unwrap_or_default());
     }
+}
+
+/// The Ingresses with a say about the certificates of a host, oldest first: those with rules for it, else those that send
+/// it on to a host of theirs (`from-to-www-redirect`).
+fn tls_ingresses<'a>(
+    store: &'a Store,
+    classes: &Classes,
+    settings: &Settings,
+    host: &HostPattern,
+) -> Vec<&'a Arc<Ingress>> {
+    let has_say = |ingress: &&Arc<Ingress>| !ingress.tls.is_empty() && classes.serves(ingress);
+    let mut ingresses = store.ingresses_of_host(host);
+    ingresses.retain(has_say);
+    if ingresses.is_empty() {
+        let sends_on = |ingress: &Ingress| annotations::effects(&ingress.metadata, settings).redirects.www;
+        ingresses = store.ingresses_of_www_partner(host);
+        ingresses.retain(|ingress| has_say(ingress) && sends_on(ingress));
+    }
+    ingresses
 }
 
 fn same<T>(before: &Option<Arc<T>>, after: &Option<Arc<T>>) -> bool {

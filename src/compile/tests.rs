@@ -7,6 +7,7 @@ mod mutations;
 mod objects;
 mod properties;
 mod ready_policies;
+mod redirects;
 mod routes;
 mod staples;
 mod ticket_keys;
@@ -20,6 +21,7 @@ use super::report::Subject;
 use super::{Compiled, compile};
 use crate::settings::{Settings, choices::Source};
 use crate::snapshot::hosts::{Action, Route};
+use crate::snapshot::redirects::Asked;
 use crate::store::objects::{Kind, Object, ObjectName};
 use crate::store::{Event, Store};
 use crate::tls::tickets::Tickets;
@@ -83,6 +85,11 @@ impl World {
             Some(Action::Forward(cluster)) => cluster.to_string(),
             Some(Action::NotFound) | None => "404".into(),
             Some(Action::Refuse(annotation)) => format!("503 {annotation}"),
+            Some(Action::Redirect(redirect)) => {
+                let asked = Asked { https: true, host: Some(host), port: None, path, query: None };
+                let location = redirect.location.fill(&asked).unwrap();
+                format!("{} {location}", redirect.status.as_str())
+            }
         }
     }
 

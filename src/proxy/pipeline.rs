@@ -3,7 +3,7 @@
 //! 1. **read**: method, host and path are made canonical or refused (400, 405).
 //! 2. **route**: host and path choose a route in the current snapshot (404).
 //! 3. **connection**: the host must be one this TLS connection may speak for (421).
-//! 4. **redirect**: plain HTTP goes to HTTPS where the route says so.
+//! 4. **redirect**: requests that the route sends elsewhere go there, plain HTTP to HTTPS.
 //! 5. **request**: size is bounded (413), header fields are made fit for the backend.
 //! 6. **forward**: an endpoint that the policies there admit the client to (403) answers, or the failure is told
 //!    (502, 503, 504).
@@ -11,6 +11,7 @@
 //!
 //! Phases 1 to 5 never wait and hold no snapshot afterwards: only the route and its backend.
 
+mod redirects;
 mod refusal;
 mod target;
 
@@ -23,7 +24,6 @@ use std::task::Poll;
 use std::time::Instant;
 
 use http::header::{CONTENT_LENGTH, HOST, SERVER, STRICT_TRANSPORT_SECURITY};
-use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 
 use super::answers;
@@ -42,9 +42,10 @@ use crate::net::relay::relay;
 use crate::net::stream::Stream;
 use crate::snapshot::Snapshot;
 use crate::snapshot::clusters::{Cluster, Endpoint};
-use crate::snapshot::hosts::{Action, Host, HttpsRedirect, Route};
+use crate::snapshot::hosts::{Action, Route};
 use crate::tls::accept::ServedIdentity;
 use crate::tls::hbone_client::Via;
+use redirects::Question;
 use refusal::Refusal;
 use target::{authority, authority_text, canonicalise_path};
 
@@ -199,16 +200,19 @@ impl Client {
             let route = found.and_then(|host| Some((host, host.routes.find(request.uri().path())?)));
             let Some((host_rules, route)) = route else { return Err(Refusal::no_route()) };
             record.route = Some(route.clone());
-            if let Some(location) = self.redirect(request, host, host_rules, route, settings, &claimed) {
-                let status = StatusCode::from_u16(settings.settings.http_redirect_code);
-                let status = status.unwrap_or(StatusCode::PERMANENT_REDIRECT);
-                return Err(Box::new(Refusal {
-                    response: answers::redirect(status, location),
-                    reason: "https_redirect",
-                }));
+            let question = Question {
+                request,
+                host,
+                authority: authority.as_ref(),
+                https: self.connection.https,
+                claimed: claimed.as_ref(),
+            };
+            if let Some(redirect) = question.to_https(host_rules, route, settings) {
+                return Err(redirect);
             }
             match &route.action {
                 Action::NotFound => Err(Refusal::no_route()),
+                Action::Redirect(redirect) => Err(question.follow(redirect)),
                 Action::Refuse(annotation) => Err(Refusal::new(
                     StatusCode::SERVICE_UNAVAILABLE,
                     "unsupported_protection",
@@ -239,39 +243,6 @@ impl Client {
             return None;
         }
         Some(headers::claims(request.headers(), trusted))
-    }
-
-    /// Where a request that came in the clear should go instead.
-    fn redirect(
-        &self,
-        request: &Request<Body>,
-        host: Option<&str>,
-        rules: &Host,
-        route: &Route,
-        settings: &Derived,
-        claimed: &Option<Claimed>,
-    ) -> Option<HeaderValue> {
-        let https = claimed.as_ref().and_then(|claimed| claimed.https).unwrap_or(self.connection.https);
-        let wanted = match route.policy.redirect {
-            HttpsRedirect::Never => false,
-            HttpsRedirect::IfTls => rules.has_tls,
-            HttpsRedirect::Always => true,
-        };
-        // The path of the rule decides, not that of the request: an ACME solver has an Ingress of its own.
-        let exempt =
-            || settings.settings.no_tls_redirect_locations.iter().any(|l| route.path.starts_with(l.as_str()));
-        if https || !wanted || exempt() {
-            return None;
-        }
-        let claimed_host = claimed.as_ref().and_then(|claimed| claimed.host.as_ref()?.to_str().ok());
-        let claimed_host = claimed_host.and_then(|host| canonical_host(host).ok());
-        let host = claimed_host.as_deref().or(host)?;
-        // `https://host` and `https://host/` are one (RFC 3986, section 6.2.3); ingress-nginx sends the former.
-        let target = match request.uri().path_and_query().map_or("/", PathAndQuery::as_str) {
-            "/" => "",
-            target => target,
-        };
-        HeaderValue::from_str(&format!("https://{host}{target}")).ok()
     }
 
     /// Phase 5: the header as the backend gets it, with the fields about the client where the connection's own do

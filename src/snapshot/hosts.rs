@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::SharedMap;
 use super::clusters::ClusterKey;
 use super::paths::PathMap;
+use super::redirects::Redirect;
 use crate::names::object::ObjectName;
 use crate::names::{HostName, HostPattern, parent_of};
 use crate::telemetry::route_stats::RouteStats;
@@ -91,6 +92,8 @@ pub enum Action {
     Forward(Arc<ClusterKey>),
     /// A backend that Portcullis does not serve, such as a `resource`: 404.
     NotFound,
+    /// Somewhere else, without a backend and before any redirect to HTTPS.
+    Redirect(Arc<Redirect>),
     /// The Ingress asks for a protection, by this annotation, that Portcullis does not have: 503 for everyone.
     Refuse(&'static str),
 }
@@ -99,6 +102,8 @@ pub enum Action {
 #[derive(Clone, Debug, PartialEq)]
 pub struct RoutePolicy {
     pub redirect: HttpsRedirect,
+    /// The redirect to HTTPS of `/` ends with the slash.
+    pub preserve_trailing_slash: bool,
     pub protocol: BackendProtocol,
     /// Backends with TLS are workloads of the mesh: both sides show certificates of its CA.
     pub backend_mtls: bool,

@@ -9,6 +9,7 @@ pub mod clusters;
 pub mod hosts;
 pub mod paths;
 pub mod policies;
+pub mod redirects;
 pub mod shared;
 pub mod workloads;
 

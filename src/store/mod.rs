@@ -25,8 +25,8 @@ use objects::{
     ObjectName, PeerAuthentication, Pod, ReadyPolicy, Secret, Service,
 };
 pub use policies::LastGood;
-pub use references::ingress_hosts;
 use references::{ingress_clusters, ingress_secrets, pem_hosts, service_of, staplable_leaf};
+pub use references::{ingress_hosts, www_partners};
 
 /// The key of a ConfigMap that holds the root certificates of a mesh, as istiod writes it.
 pub const ROOT_CERTIFICATES: &str = "root-cert.pem";
@@ -64,6 +64,8 @@ pub struct Store {
     staples: HashMap<[u8; 32], Arc<OcspStatus>>,
 
     ingresses_by_host: Index<HostPattern>,
+    /// Under the hosts that they may want to be sent to their own.
+    ingresses_by_www_partner: Index<HostPattern>,
     ingresses_by_secret: Index<ObjectName>,
     ingresses_by_cluster: Index<ClusterKey>,
     slices_by_service: Index<ObjectName>,
@@ -200,8 +202,16 @@ impl Store {
     /// Ingresses with a rule for exactly this pattern; those without rules count as [`HostPattern::Any`].
     /// Oldest first. Whether their class is ours is for `compile` to say.
     pub fn ingresses_of_host(&self, host: &HostPattern) -> Vec<&Arc<Ingress>> {
-        let mut found: Vec<_> =
-            self.ingresses_by_host.get(host).filter_map(|name| self.ingresses.get(name)).collect();
+        self.oldest_first(self.ingresses_by_host.get(host))
+    }
+
+    /// Ingresses that may want `host` to be sent to one of theirs, with or without `www.`. Oldest first.
+    pub fn ingresses_of_www_partner(&self, host: &HostPattern) -> Vec<&Arc<Ingress>> {
+        self.oldest_first(self.ingresses_by_www_partner.get(host))
+    }
+
+    fn oldest_first<'a>(&'a self, names: impl Iterator<Item = &'a ObjectName>) -> Vec<&'a Arc<Ingress>> {
+        let mut found: Vec<_> = names.filter_map(|name| self.ingresses.get(name)).collect();
         found.sort_by(|a, b| a.metadata.age_order().cmp(&b.metadata.age_order()));
         found
     }
@@ -232,7 +242,8 @@ impl Store {
 
     /// Every host pattern that an Ingress or a PEM pair declares.
     pub fn hosts(&self) -> BTreeSet<HostPattern> {
-        self.ingresses_by_host.keys().chain(self.pem_pairs_by_name.keys()).cloned().collect()
+        let of_ingresses = self.ingresses_by_host.keys().chain(self.ingresses_by_www_partner.keys());
+        of_ingresses.chain(self.pem_pairs_by_name.keys()).cloned().collect()
     }
 
     /// Every backend that an Ingress leads to.
@@ -336,6 +347,10 @@ impl Store {
                     self.changes.hosts.insert(host.clone());
                     self.ingresses_by_host.insert(host, name.clone());
                 }
+                for host in www_partners(&new) {
+                    self.changes.hosts.insert(host.clone());
+                    self.ingresses_by_www_partner.insert(host, name.clone());
+                }
                 for secret in ingress_secrets(&new) {
                     self.ingresses_by_secret.insert(secret, name.clone());
                 }
@@ -405,6 +420,10 @@ impl Store {
                         self.ingresses_by_host.remove(&host, name);
                         self.changes.hosts.insert(host);
                     }
+                    for host in www_partners(&old) {
+                        self.ingresses_by_www_partner.remove(&host, name);
+                        self.changes.hosts.insert(host);
+                    }
                     for secret in ingress_secrets(&old) {
                         self.ingresses_by_secret.remove(&secret, name);
                     }
@@ -447,12 +466,11 @@ impl Store {
     }
 
     fn touch_secret(&mut self, secret: &ObjectName) {
-        let hosts = self
-            .ingresses_by_secret
-            .get(secret)
-            .filter_map(|name| self.ingresses.get(name))
-            .flat_map(|ingress| ingress_hosts(ingress));
-        self.changes.certificates.extend(hosts);
+        let ingresses = self.ingresses_by_secret.get(secret).filter_map(|name| self.ingresses.get(name));
+        for ingress in ingresses {
+            self.changes.certificates.extend(ingress_hosts(ingress));
+            self.changes.certificates.extend(www_partners(ingress));
+        }
         let pem_hosts = self.secrets.get(secret).map(|secret| pem_hosts(secret));
         self.changes.certificates.extend(pem_hosts.into_iter().flatten());
         self.changes.secrets.insert(secret.clone());

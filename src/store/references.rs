@@ -18,6 +18,21 @@ pub fn ingress_hosts(ingress: &Ingress) -> BTreeSet<HostPattern> {
     hosts
 }
 
+/// The hosts, with or without `www.` in front, that it wants to be sent to its own, where nobody has rules for them. The
+/// prefix of the annotation is for `compile` to compare.
+pub fn www_partners(ingress: &Ingress) -> BTreeSet<HostPattern> {
+    let asks = |key: &String| key.rsplit_once('/').is_some_and(|(_, name)| name == "from-to-www-redirect");
+    if !ingress.metadata.annotations.keys().any(asks) {
+        return BTreeSet::new();
+    }
+    let own = ingress_hosts(ingress);
+    let partner = |host: &HostPattern| match host {
+        HostPattern::Exact(name) => name.with_or_without_www().map(HostPattern::Exact),
+        HostPattern::Wildcard(_) | HostPattern::Any => None,
+    };
+    own.iter().filter_map(partner).filter(|partner| !own.contains(partner)).collect()
+}
+
 /// The Secrets that it names in `spec.tls`.
 pub(super) fn ingress_secrets(ingress: &Ingress) -> BTreeSet<ObjectName> {
     let secrets = ingress.tls.iter().filter_map(|tls| tls.secret.as_deref());

@@ -2,6 +2,7 @@
 
 use portcullis::testing::backend::Backend;
 use portcullis::testing::certificates::Authority;
+use portcullis::testing::client::Client;
 use portcullis::testing::message::Request;
 
 use crate::gateway::{Gateway, Setup};
@@ -174,4 +175,47 @@ fn redirects_to_https() {
 
     let gateway = setup(&["no-tls-redirect-locations: [/plain]", "http-redirect-code: 301"]);
     assert_eq!(gateway.client().get("a.example", "/.well-known/acme-challenge/token").status, 301);
+}
+
+/// Redirects that annotations ask for, before those to HTTPS and without a backend.
+#[test]
+fn redirects_elsewhere() {
+    let pair = Authority::new("test").leaf(&["app.example", "www.app.example"]).issue();
+    let to = |name: &str, annotation: &str, value: &str| {
+        Ingress::new(name, &format!("{name}.example"))
+            .path("Prefix", "/", "nowhere")
+            .annotation(annotation, value)
+    };
+    let gateway = Setup::new()
+        .secret("tls", &pair)
+        .ingress(&to("old", "permanent-redirect", "https://new.example$request_uri").tls("tls"))
+        .ingress(&to("away", "temporal-redirect", "/closed").annotation("temporal-redirect-code", "307"))
+        .ingress(&to("near", "permanent-redirect", "/x").annotation("relative-redirects", "true"))
+        .ingress(&to("app", "app-root", "/start").annotation("from-to-www-redirect", "true").tls("tls"))
+        .ingress(&to("slash", "force-ssl-redirect", "true").annotation("preserve-trailing-slash", "true"))
+        .start();
+    let response_to = |client: &mut Client, host: &str, path: &str| {
+        let response = client.get(host, path);
+        (response.status, response.field("location").unwrap_or_default().to_owned())
+    };
+    let http = |host: &str, path: &str| response_to(&mut gateway.client(), host, path);
+    let answer = |status: u16, location: &str| (status, location.to_owned());
+    assert_eq!(http("old.example", "/a?b=c"), answer(301, "https://new.example/a?b=c"));
+    assert_eq!(http("away.example:8080", "/a"), answer(307, "http://away.example:8080/closed"));
+    assert_eq!(http("near.example", "/a"), answer(301, "/x"));
+    assert_eq!(http("app.example", "/"), answer(302, "http://app.example/start"));
+    assert_eq!(http("app.example", "/start").0, 308);
+    assert_eq!(http("www.app.example", "/a?b"), answer(308, "http://app.example/a?b"));
+    assert_eq!(http("slash.example", "/"), answer(308, "https://slash.example/"));
+    // Nothing of the request can break out of the field, or lead to another host.
+    assert_eq!(
+        http("old.example", "//evil.example/%0d%0ax:y"),
+        answer(301, "https://new.example/evil.example/%0D%0Ax:y")
+    );
+
+    let https = |host: &str, path: &str| response_to(&mut gateway.tls_client(host), host, path);
+    assert_eq!(https("www.app.example", "/a"), answer(308, "https://app.example/a"));
+    assert_eq!(https("app.example", "/"), answer(302, "https://app.example/start"));
+    let shown = gateway.tls_client("www.app.example").wire.certificate();
+    assert_eq!(&*shown, pair.parse().leaf(), "the certificate that covers both");
 }

@@ -5,8 +5,8 @@ use time::format_description::well_known::Rfc3339;
 
 use crate::diagnostics::{Diagnostic, ObjectRef, Severity};
 use crate::names::HostPattern;
-use crate::store::ingress_hosts;
 use crate::store::objects::{Ingress, Kind, Secret};
+use crate::store::{ingress_hosts, www_partners};
 use crate::tls::keys::{KeyPair, Part};
 
 /// A certificate that expires within this time is reported, in seconds.
@@ -31,7 +31,7 @@ pub fn secret_findings(secret: &Secret) -> Vec<Diagnostic> {
 /// Which parts of `spec.tls` have no effect.
 pub fn ingress_tls_findings(ingress: &Ingress) -> Vec<Diagnostic> {
     let object = ObjectRef::new(Kind::Ingress, &ingress.metadata.name);
-    let rules = ingress_hosts(ingress);
+    let mut rules = ingress_hosts(ingress);
     if rules.iter().all(|host| *host == HostPattern::Any) {
         let names_secret = ingress.tls.iter().any(|entry| entry.secret.is_some());
         let message =
@@ -39,6 +39,7 @@ pub fn ingress_tls_findings(ingress: &Ingress) -> Vec<Diagnostic> {
         let ignored = Diagnostic::new(Severity::Warning, object, "spec.tls", "TlsIgnored", message);
         return names_secret.then_some(ignored).into_iter().collect();
     }
+    rules.extend(www_partners(ingress));
     let mut findings = Vec::new();
     for (index, entry) in ingress.tls.iter().enumerate() {
         for (position, written) in entry.hosts.iter().enumerate() {

@@ -120,9 +120,10 @@ impl World {
     }
 
     fn compile(&mut self) -> HostOutcome {
-        let all = |_: &Ingress| true;
         let compile = |previous| {
-            compile_host_certificates(&self.store, &self.host, previous, &all, GRACE, waits(), self.now)
+            let mut all = self.store.ingresses_of_host(&self.host);
+            all.retain(|ingress| !ingress.tls.is_empty());
+            compile_host_certificates(&self.store, &self.host, all, previous, GRACE, waits(), self.now)
         };
         let outcome = compile(self.served.as_ref());
         let again = compile(outcome.certificates.as_ref());
@@ -267,8 +268,8 @@ fn the_oldest_usable_ingress_wins_and_the_others_hear_of_it() {
 fn an_ingress_of_another_class_has_no_say() {
     let mut world = World::new("www.foo.test");
     world.secret("s", &pair(1, &["www.foo.test"])).ingress("i", 1, &[(&[], "s")]);
-    let none = |_: &Ingress| false;
-    let outcome = compile_host_certificates(&world.store, &world.host, None, &none, GRACE, waits(), NOW);
+    let none = Vec::new();
+    let outcome = compile_host_certificates(&world.store, &world.host, none, None, GRACE, waits(), NOW);
     assert!(outcome.certificates.is_none() && outcome.diagnostics.is_empty());
 }
 

@@ -141,3 +141,29 @@ fn a_broken_secret_is_reported_as_long_as_it_is_there() {
     world.delete(Kind::Secret, "a", "broken");
     assert!(world.compiled.report.is_empty());
 }
+
+#[test]
+fn a_host_that_is_sent_on_has_the_certificate_that_covers_it() {
+    const WWW: &str = "nginx.ingress.kubernetes.io/from-to-www-redirect";
+    let (both, one) = (pair(&["a.test", "www.a.test"]), pair(&["a.test"]));
+    let web = || ingress("a").path("a.test", "/", "web").tls().annotation(WWW, "true");
+    let mut world = World::new([secret("tls", &both), web().object()]);
+    assert_eq!(served(&world, "www.a.test"), Some(both.serial.to_string()));
+    // It follows the Secret; what does not cover it is not served for it, and somebody is told.
+    let other = pair(&["a.test", "www.a.test"]);
+    world.apply([secret("tls", &other)]);
+    assert_eq!(served(&world, "www.a.test"), Some(other.serial.to_string()));
+    let mut world = World::new([secret("tls", &one), web().object()]);
+    assert_eq!(served(&world, "www.a.test"), None);
+    assert!(world.findings().iter().any(|finding| finding.contains("www.a.test")), "{:?}", world.findings());
+    // An Ingress with rules and a certificate for it decides alone.
+    let own = pair(&["www.a.test"]);
+    let mut rules = ingress("www").path("www.a.test", "/", "web").created(9).tls();
+    rules.tls[0].secret = Some("own".into());
+    world.apply([secret("own", &own), secret("tls", &both), rules.object()]);
+    assert_eq!(served(&world, "www.a.test"), Some(own.serial.to_string()));
+    world.delete(Kind::Ingress, "a", "www");
+    assert_eq!(served(&world, "www.a.test"), Some(both.serial.to_string()));
+    world.apply([ingress("a").path("a.test", "/", "web").tls().object()]);
+    assert_eq!(served(&world, "www.a.test"), None, "nobody asks for it any more");
+}

@@ -66,7 +66,7 @@ fn routes_share_the_key_of_their_cluster() {
     let world = World::new([ingress("one").path("a.test", "/", "web").path("b.test", "/", "web").object()]);
     let key = |host| match &world.route(host, "/").unwrap().action {
         Action::Forward(key) => key.clone(),
-        Action::NotFound | Action::Refuse(_) => panic!("a service backend"),
+        other => panic!("{other:?}"),
     };
     assert!(Arc::ptr_eq(&key("a.test"), &key("b.test")));
     let cluster = world.compiled.snapshot.clusters.get(&key("a.test")).unwrap();

@@ -98,6 +98,7 @@ pub fn cluster(addresses: &[SocketAddr]) -> Cluster {
 pub fn policy(protocol: BackendProtocol) -> RoutePolicy {
     RoutePolicy {
         redirect: HttpsRedirect::Never,
+        preserve_trailing_slash: false,
         protocol,
         backend_mtls: false,
         max_body: None,

@@ -1,0 +1,88 @@
+//! Phase 4: where a request is sent instead of to a backend, as its route says.
+
+use std::borrow::Cow;
+
+use http::uri::{Authority, PathAndQuery};
+use http::{HeaderValue, Request, StatusCode};
+
+use super::refusal::Refusal;
+use super::target::authority_text;
+use crate::names::canonical_host;
+use crate::proxy::answers;
+use crate::proxy::body::Body;
+use crate::proxy::derived::Derived;
+use crate::proxy::headers::Claimed;
+use crate::snapshot::hosts::{Action, Host, HttpsRedirect, Route};
+use crate::snapshot::redirects::{Asked, Redirect};
+
+/// A request and what is known of where its client wanted to go.
+pub struct Question<'a> {
+    pub request: &'a Request<Body>,
+    /// Canonical.
+    pub host: Option<&'a str>,
+    pub authority: Option<&'a HeaderValue>,
+    /// Whether the connection has TLS.
+    pub https: bool,
+    pub claimed: Option<&'a Claimed>,
+}
+
+impl Question<'_> {
+    /// What a route answers that sends every request on.
+    pub fn follow(&self, redirect: &Redirect) -> Box<Refusal> {
+        let (host, port) = self.origin();
+        let uri = self.request.uri();
+        let asked = Asked {
+            https: self.is_https(),
+            host: host.as_deref(),
+            port,
+            path: uri.path(),
+            query: uri.query(),
+        };
+        let location = redirect.location.fill(&asked).and_then(|text| HeaderValue::try_from(text).ok());
+        let Some(location) = location else { return Refusal::bad_request("the request has no host") };
+        let response = answers::redirect(redirect.status, location);
+        Box::new(Refusal { response, reason: "redirect" })
+    }
+
+    /// The redirect of a request that came in the clear and should not have, unless its route sends it on anyway.
+    pub fn to_https(&self, rules: &Host, route: &Route, settings: &Derived) -> Option<Box<Refusal>> {
+        let wanted = match route.policy.redirect {
+            HttpsRedirect::Never => false,
+            HttpsRedirect::IfTls => rules.has_tls,
+            HttpsRedirect::Always => true,
+        };
+        // The path of the rule decides, not that of the request: an ACME solver has an Ingress of its own.
+        let exempt =
+            || settings.settings.no_tls_redirect_locations.iter().any(|l| route.path.starts_with(l.as_str()));
+        if self.is_https() || !wanted || exempt() || matches!(route.action, Action::Redirect(_)) {
+            return None;
+        }
+        let (host, _) = self.origin();
+        let host = host?;
+        // `https://host` and `https://host/` are one (RFC 3986, section 6.2.3); ingress-nginx sends the former.
+        let target = match self.request.uri().path_and_query().map_or("/", PathAndQuery::as_str) {
+            "/" if !route.policy.preserve_trailing_slash => "",
+            target => target,
+        };
+        let location = HeaderValue::from_str(&format!("https://{host}{target}")).ok()?;
+        let status = StatusCode::from_u16(settings.settings.http_redirect_code);
+        let status = status.unwrap_or(StatusCode::PERMANENT_REDIRECT);
+        let response = answers::redirect(status, location);
+        Some(Box::new(Refusal { response, reason: "https_redirect" }))
+    }
+
+    fn is_https(&self) -> bool {
+        self.claimed.and_then(|claimed| claimed.https).unwrap_or(self.https)
+    }
+
+    /// The host that the client named, to the gateway or to whoever is believed about it, and the port with it.
+    fn origin(&self) -> (Option<Cow<'_, str>>, Option<u16>) {
+        let port = |text: &str| text.parse::<Authority>().ok().and_then(|authority| authority.port_u16());
+        let claimed = self.claimed.and_then(|claimed| claimed.host.as_ref()?.to_str().ok());
+        let host = claimed.and_then(|text| Some((canonical_host(text).ok()?, port(text))));
+        if let Some((host, port)) = host {
+            return (Some(host), port);
+        }
+        (self.host.map(Cow::Borrowed), self.authority.and_then(|authority| port(authority_text(authority))))
+    }
+}
