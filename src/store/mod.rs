@@ -4,6 +4,7 @@
 //! of a kind at once; it never empties first.
 
 mod index;
+mod keys;
 pub mod objects;
 mod policies;
 #[cfg(test)]
@@ -17,9 +18,11 @@ use crate::names::HostPattern;
 use crate::snapshot::clusters::ClusterKey;
 use crate::tls::ocsp::OcspStatus;
 use index::Index;
+pub use keys::ingress_hosts;
+use keys::{ingress_clusters, ingress_secrets, pem_hosts, service_of, staplable_leaf};
 use objects::{
-    AuthorizationPolicy, Backend, ConfigMap, EndpointSlice, Ingress, IngressClass, Kind, Namespace, Object,
-    ObjectName, PeerAuthentication, Pod, ReadyPolicy, Secret, SecretOrigin, Service,
+    AuthorizationPolicy, ConfigMap, EndpointSlice, Ingress, IngressClass, Kind, Namespace, Object,
+    ObjectName, PeerAuthentication, Pod, ReadyPolicy, Secret, Service,
 };
 pub use policies::LastGood;
 
@@ -489,52 +492,5 @@ impl Store {
         let pem_hosts = self.secrets.get(secret).map(|secret| pem_hosts(secret));
         self.changes.hosts.extend(pem_hosts.into_iter().flatten());
         self.changes.secrets.insert(secret.clone());
-    }
-}
-
-/// The hosts an Ingress has rules for. Those it writes wrongly are reported by `compile`, not indexed.
-pub fn ingress_hosts(ingress: &Ingress) -> BTreeSet<HostPattern> {
-    let rules = ingress.rules.iter();
-    let mut hosts: BTreeSet<_> =
-        rules.filter_map(|rule| HostPattern::parse(rule.host.as_deref().unwrap_or("")).ok()).collect();
-    if ingress.rules.is_empty() {
-        hosts.insert(HostPattern::Any);
-    }
-    hosts
-}
-
-fn ingress_secrets(ingress: &Ingress) -> BTreeSet<ObjectName> {
-    let secrets = ingress.tls.iter().filter_map(|tls| tls.secret.as_deref());
-    secrets.map(|secret| ObjectName::new(ingress.metadata.name.namespace.clone(), secret)).collect()
-}
-
-fn ingress_clusters(ingress: &Ingress) -> BTreeSet<ClusterKey> {
-    let paths = ingress.rules.iter().flat_map(|rule| &rule.paths).map(|path| &path.backend);
-    paths
-        .chain(&ingress.default_backend)
-        .filter_map(|backend| match backend {
-            Backend::Service { name, port } => Some(ClusterKey {
-                service: ObjectName::new(ingress.metadata.name.namespace.clone(), name.as_str()),
-                port: port.clone(),
-            }),
-            Backend::Resource => None,
-        })
-        .collect()
-}
-
-fn service_of(slice: &EndpointSlice) -> Option<ObjectName> {
-    let service = slice.service.as_deref()?;
-    Some(ObjectName::new(slice.metadata.name.namespace.clone(), service))
-}
-
-fn staplable_leaf(secret: &Secret) -> Option<[u8; 32]> {
-    let pair = secret.pair.as_ref()?.as_ref().ok()?;
-    pair.ocsp_responder.as_ref().map(|_| pair.fingerprint)
-}
-
-fn pem_hosts(secret: &Secret) -> BTreeSet<HostPattern> {
-    match (&secret.origin, &secret.pair) {
-        (SecretOrigin::PemPair, Some(Ok(pair))) => pair.names.iter().cloned().collect(),
-        _ => BTreeSet::new(),
     }
 }
