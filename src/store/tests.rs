@@ -1,5 +1,7 @@
 use super::*;
-use crate::store::objects::{IngressPath, IngressRule, IngressTls, Metadata, PathType, ServicePortRef};
+use crate::store::objects::{
+    Backend, IngressPath, IngressRule, IngressTls, Metadata, PathType, SecretOrigin, ServicePortRef,
+};
 
 fn metadata(namespace: &str, name: &str) -> Metadata {
     Metadata {
