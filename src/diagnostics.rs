@@ -10,6 +10,9 @@ use serde::Serialize;
 
 use crate::store::objects::{Kind, ObjectName};
 
+/// The reason of the finding that an object is defined more than once: the first one counts, and this one does not.
+pub const DUPLICATE: &str = "Duplicate";
+
 /// How bad a finding is. `Error` means something the user asked for does not happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]

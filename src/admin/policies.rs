@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::AdminState;
 use crate::compile::LAST_GOOD_STAYS;
 use crate::compile::policies::NAME_TAKEN;
-use crate::diagnostics::{Diagnostic, ObjectRef, Severity};
+use crate::diagnostics::{DUPLICATE, Diagnostic, ObjectRef, Severity};
 use crate::snapshot::policies::{Authorization, Reason};
 use crate::snapshot::workloads::{Workload, Workloads};
 use crate::store::objects::{Kind, ObjectName};
@@ -113,7 +113,8 @@ fn rejected(findings: &[Diagnostic]) -> Vec<Rejected> {
     for finding in findings {
         let Some(object) = finding.object.as_ref().filter(|object| is_policy(object)) else { continue };
         let stays = finding.reason == LAST_GOOD_STAYS;
-        if !stays && finding.severity != Severity::Error {
+        // Of a policy that is defined twice the first definition is in force.
+        if !stays && (finding.severity != Severity::Error || finding.reason == DUPLICATE) {
             continue;
         }
         let rejected = all.entry(object).or_insert_with(|| Rejected {
@@ -240,5 +241,34 @@ impl WorkloadJson {
             policies: workload.policies.policies().map(policy).collect(),
             dangling: workload.policies.dangling().iter().map(ToString::to_string).collect(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_in_force_in_place_of_a_policy_with_an_error() {
+        let finding = |name: &str, severity, field: &str, reason| {
+            let object = ObjectRef::new(Kind::Authorization, &ObjectName::new("shop", name));
+            Diagnostic::new(severity, object, field, reason, "why")
+        };
+        let findings = [
+            finding("closed", Severity::Error, "groups", "InvalidAuthorization"),
+            finding("stays", Severity::Error, "groups", "InvalidAuthorization"),
+            finding("stays", Severity::Warning, "", LAST_GOOD_STAYS),
+            finding("taken", Severity::Error, "name", NAME_TAKEN),
+            finding("twice", Severity::Error, "", DUPLICATE),
+            finding("odd", Severity::Warning, "groups", "Any"),
+        ];
+        let told = |it: Rejected| format!("{} {} {:?}", it.object.name, it.in_force, it.findings);
+        let told: Vec<_> = rejected(&findings).into_iter().map(told).collect();
+        let expected = [
+            r#"closed closed ["groups: why"]"#,
+            r#"stays last-good ["groups: why"]"#,
+            r#"taken compiled ["name: why"]"#,
+        ];
+        assert_eq!(told, expected);
     }
 }

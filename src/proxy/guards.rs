@@ -212,8 +212,8 @@ impl Guard {
                 Err(denial) => denial.policy.clone(),
             },
         };
-        // Where there are no policies there is nothing worth counting.
-        if workloads.iter().any(|workload| workload.policies.any()) {
+        // Where there are no policies there is nothing worth counting but a refusal.
+        if decision.is_err() || workloads.iter().any(|workload| workload.policies.any()) {
             let decided = match &decision {
                 Ok(decided) => decided.clone(),
                 Err(denial) => Decided { policy: denial.policy.clone(), reason: denial.reason },

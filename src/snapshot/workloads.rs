@@ -12,6 +12,10 @@ use super::policies::{Connection, Decision, Reason, WorkloadPolicies};
 use crate::names::object::ObjectName;
 use crate::tls::spiffe::SpiffeId;
 
+/// Ports of node proxies and sidecars themselves, in every pod of the mesh: what is sent there would come back for ever, or
+/// pass for something that it is not.
+pub const NODE_PROXY_PORTS: [u16; 3] = [15001, 15006, 15008];
+
 /// A workload and what applies to it.
 #[derive(Clone, Debug)]
 pub struct Workload {
@@ -70,10 +74,14 @@ impl Workloads {
     }
 
     /// Whether `connection` is accepted at its destination. Where several workloads answer to the address, all
-    /// of them have to accept it.
+    /// of them have to accept it. The ports of node proxies are none of a pod.
     pub fn decide(&self, namespace: &str, connection: &Connection<'_>) -> Decision<'_> {
         let mut last = Decision { allowed: true, policy: None, reason: Reason::NoAllowPolicy };
+        let proxy = NODE_PROXY_PORTS.contains(&connection.port);
         for workload in self.at(connection.destination, namespace) {
+            if proxy && workload.pod.is_some() {
+                return Decision { allowed: false, policy: None, reason: Reason::NodeProxy };
+            }
             last = workload.policies.decide(connection);
             if !last.allowed {
                 return last;

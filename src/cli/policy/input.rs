@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use serde_json::Value;
 
-use crate::diagnostics::{Diagnostic, ObjectRef, Severity};
+use crate::diagnostics::{DUPLICATE, Diagnostic, ObjectRef, Severity};
 use crate::snapshot::policies::{Authorization, Scope};
 use crate::store::objects::{AuthorizationPolicy, Kind, Metadata, ObjectName, PeerAuthentication, document};
 
@@ -137,13 +137,7 @@ impl Reading<'_> {
         if !new {
             let object = ObjectRef::new(kind, name);
             let message = "there is another object of this name; the first one counts";
-            self.documents.diagnostics.push(Diagnostic::new(
-                Severity::Error,
-                object,
-                "",
-                "Duplicate",
-                message,
-            ));
+            self.documents.diagnostics.push(Diagnostic::new(Severity::Error, object, "", DUPLICATE, message));
         }
         new
     }
@@ -159,7 +153,7 @@ impl Reading<'_> {
             }
             Ok(policy) => {
                 let message = format!("there is another Authorization {}; the first one counts", policy.name);
-                self.unnamed("name", "Duplicate", message);
+                self.unnamed("name", DUPLICATE, message);
             }
             Err(error) => {
                 let name = name_of(value);

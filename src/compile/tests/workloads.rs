@@ -109,6 +109,22 @@ fn an_address_without_a_pod_follows_its_namespace_and_one_of_several_pods_all_of
 }
 
 #[test]
+fn the_ports_of_node_proxies_are_none_of_a_pod() {
+    let world = World::new([pod("one", "web", "10.0.0.1")]);
+    let reason = |address: &str, port| {
+        let (principal, source) = (None, [192, 0, 2, 1].into());
+        let destination = address.parse().unwrap();
+        let connection = crate::snapshot::policies::Connection { principal, source, destination, port };
+        world.compiled.snapshot.workloads.decide("a", &connection).reason.label()
+    };
+    for port in [15001, 15006, 15008] {
+        assert_eq!(reason("10.0.0.1", port), "node_proxy");
+        assert_eq!(reason("10.9.9.9", port), "no_allow_policy", "there is no pod of the mesh");
+    }
+    assert_eq!(reason("10.0.0.1", 15007), "no_allow_policy");
+}
+
+#[test]
 fn a_version_that_cannot_be_read_leaves_the_last_good_one_in_force() {
     let mut world = World::new([pod("one", "web", "10.0.0.1")]);
     world.apply([strict("p", json!({"mtls": {"mode": "STRICT"}}))]);

@@ -4,10 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::settings::Settings;
-use crate::snapshot::workloads::Workloads;
-
-/// Ports of node proxies themselves: traffic to them would come back for ever, or pass for something it is not.
-const NODE_PROXY_PORTS: [u16; 3] = [15001, 15006, 15008];
+use crate::snapshot::workloads::{NODE_PROXY_PORTS, Workloads};
 
 /// The application that a tunnel leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]

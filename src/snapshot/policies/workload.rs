@@ -161,10 +161,12 @@ pub enum Reason {
     Revoked,
     /// Policies may be about the target, and which ones cannot be told.
     Undecidable,
+    /// The port is that of the workload's own proxy.
+    NodeProxy,
 }
 
 impl Reason {
-    /// A short word for metrics: there are eight.
+    /// A short word for metrics: there are nine.
     pub fn label(self) -> &'static str {
         match self {
             Self::NoAllowPolicy => "no_allow_policy",
@@ -175,6 +177,7 @@ impl Reason {
             Self::DanglingPolicy => "dangling_policy",
             Self::Revoked => "revoked",
             Self::Undecidable => "undecidable",
+            Self::NodeProxy => "node_proxy",
         }
     }
 }
@@ -190,6 +193,7 @@ impl Reason {
             Self::DanglingPolicy => "a policy of the workload is missing",
             Self::Revoked => "the certificate of this client has been revoked",
             Self::Undecidable => "the name of the backend leads to a workload that policies may be about",
+            Self::NodeProxy => "the port of the backend is that of a proxy of the mesh",
         }
     }
 }
@@ -207,6 +211,9 @@ impl fmt::Display for Reason {
             Self::Revoked => "the client's certificate has been revoked",
             Self::Undecidable => {
                 "an ExternalName leads to a workload, and which policies apply cannot be told"
+            }
+            Self::NodeProxy => {
+                "the port is that of the workload's own proxy, which takes nothing but tunnels"
             }
         })
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::documents::documents;
 use super::read::Contents;
 use super::unit::Unit;
-use crate::diagnostics::{Diagnostic, ObjectRef, Severity};
+use crate::diagnostics::{DUPLICATE, Diagnostic, ObjectRef, Severity};
 use crate::store::objects::{
     Decoded, Findings, Kind, Metadata, Node, Object, ObjectName, ReadyPolicy, Secret, Unknown,
 };
@@ -168,7 +168,7 @@ impl<H: BuildHasher> Manifest<'_, H> {
         if !self.seen.insert(id.clone()) {
             let message = format!("the document at line {line} defines it again and is ignored");
             let object = ObjectRef::new(id.0, &id.1);
-            self.content.findings.push(Diagnostic::new(Severity::Error, object, "", "Duplicate", message));
+            self.content.findings.push(Diagnostic::new(Severity::Error, object, "", DUPLICATE, message));
             return;
         }
         self.content.objects.push(defined);

@@ -19,7 +19,7 @@ use super::folders::Folders;
 use super::read::{self, ReadError, Stamps};
 use super::unit::{Unit, is_hidden};
 use super::watch::Watcher;
-use crate::diagnostics::{Diagnostic, ObjectRef, Severity};
+use crate::diagnostics::{DUPLICATE, Diagnostic, ObjectRef, Severity};
 use crate::sources::origins::Origin;
 use crate::sources::{Batch, FileFindings};
 use crate::store::Event;
@@ -472,7 +472,7 @@ impl Tree {
         for (id, _) in &known.objects {
             let Some(first) = self.objects.first(id).filter(|first| *first != place) else { continue };
             let message = format!("{} defines it too and comes first", first.unit.path.display());
-            findings.push(Diagnostic::new(Severity::Error, object_ref(id), "", "Duplicate", message));
+            findings.push(Diagnostic::new(Severity::Error, object_ref(id), "", DUPLICATE, message));
         }
         for unknown in known.unknown.iter().filter(|it| self.unknown.first(it) == Some(place)) {
             let (kind, api_version) = (quoted(&unknown.kind), quoted(&unknown.api_version));

@@ -40,7 +40,7 @@ pub use metadata::{is_label, is_subdomain};
 pub use namespace::Namespace;
 pub use node::Node;
 pub use peer_authentication::{MtlsMode, PeerAuthentication};
-pub use pod::{LISTED_POLICIES, Pod};
+pub use pod::Pod;
 pub use ready_policy::ReadyPolicy;
 pub use secret::{Authorities, Secret, SecretOrigin, TICKET_KEYS_TYPE};
 pub use service::{Service, ServiceKind, ServicePort};

@@ -5,7 +5,7 @@ use super::{Field, Findings, Kind, Metadata, Node, ObjectName, is_label, ready_p
 use crate::diagnostics::{Diagnostic, ObjectRef, Severity};
 
 /// The annotation by which a pod lists ready policies.
-pub const LISTED_POLICIES: &str = "portcullis.dev/authorization-policies";
+const LISTED_POLICIES: &str = "portcullis.dev/authorization-policies";
 
 /// `v1 Pod`: a workload of the mesh, with the labels that policies select it by and the addresses it is
 /// reached at.
@@ -21,7 +21,7 @@ pub struct Pod {
     /// A node proxy takes tunnels for it, or it does so itself: the annotation `ambient.istio.io/redirection: enabled` or
     /// the label `networking.istio.io/tunnel: http`.
     pub hbone: bool,
-    /// Policies that it lists by [`LISTED_POLICIES`], as [`read_listed`](Self::read_listed) has it.
+    /// Policies that it lists by annotation, as [`read_listed`](Self::read_listed) has it.
     pub listed: Vec<ObjectName>,
 }
 

@@ -166,6 +166,8 @@ fn plaintext_reaches_a_permissive_workload_and_not_a_strict_one() {
         Setup::new()
             .manifest(slices("web", "10.77.0.2"))
             .manifest(slices("db", "10.77.0.3"))
+            .manifest(crate::manifests::service("proxy", &["10.77.0.2:15006".parse().unwrap()]))
+            .ingress(&ingress("proxy"))
             .ingress(&ingress("web"))
             .ingress(&ingress("db")),
     );
@@ -189,6 +191,9 @@ fn plaintext_reaches_a_permissive_workload_and_not_a_strict_one() {
             .on("client", || Client::plain(SocketAddr::from(([10, 77, 0, 1], port))).get(host, "/").status)
     };
     assert_eq!((get("web.example"), get("db.example")), (200, 200));
+    // A port of the pod's own proxy is none of the pod, whatever a Service says.
+    let proxy = cluster.echo_on("web", 15006);
+    assert_eq!((get("proxy.example"), proxy.accepted()), (403, 0));
     cluster.policy(&peer_authentication("STRICT"));
     eventually("STRICT", || get("web.example") == 403);
     let before = http[0].accepted();
