@@ -6,6 +6,8 @@
 
 mod api;
 mod certificates;
+#[cfg(test)]
+mod fixtures;
 mod metrics;
 mod page;
 mod policies;

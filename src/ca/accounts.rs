@@ -2,7 +2,7 @@
 //!
 //! [`plan`] is the whole decision for one account: pure, level-triggered, from what is there to what to do. A new
 //! account, a deleted Secret, a certificate near its end, a rotated root and a namespace that opted out are not
-//! events here but states. [`reconcile`] carries plans out; a watch may call it for one account, a timer for all.
+//! events here but states. [`reconcile_all`] carries the plans for all of them out.
 
 mod plan;
 mod reconcile;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 pub use self::plan::{Action, IssueReason, managed, plan};
 pub(super) use self::reconcile::outcome;
-pub use self::reconcile::{Outcome, Reconciled, SecretError, reconcile, reconcile_all};
+pub use self::reconcile::{Outcome, Reconciled, SecretError, reconcile_all};
 use super::identity::CustomDnsNames;
 use super::key::KeyAlgorithm;
 use super::renewal::Grace;

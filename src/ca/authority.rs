@@ -87,8 +87,6 @@ pub enum MaterialError {
 /// Why a certificate was not issued. [`IssueError::label`] is the value of the `error` label in metrics.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IssueError {
-    #[error("the CA is not ready")]
-    NotReady,
     #[error(transparent)]
     Csr(#[from] super::csr::CsrError),
     #[error("requested TTL {requested:?} is greater than the max allowed TTL {max:?}")]
@@ -102,7 +100,6 @@ pub enum IssueError {
 impl IssueError {
     pub fn label(&self) -> &'static str {
         match self {
-            Self::NotReady => "CA_NOT_READY",
             Self::Csr(_) => "CSR_ERROR",
             Self::Ttl { .. } => "TTL_ERROR",
             Self::SignerExpired(_) | Self::Generation(_) => "CERT_GEN_ERROR",
@@ -121,7 +118,6 @@ pub struct Issued {
     pub leaf: CertificateDer<'static>,
     /// Hexadecimal.
     pub serial: String,
-    pub not_before: OffsetDateTime,
     pub not_after: OffsetDateTime,
 }
 
@@ -196,7 +192,7 @@ impl Authority {
         let not_before = now - BACKDATE;
         let leaf = Leaf { names, public_key_info: public_key.info(), not_before, not_after };
         let signed = profile::sign_leaf(&leaf, &self.as_signer())?;
-        Ok(Issued { leaf: signed.der, serial: signed.serial, not_before, not_after })
+        Ok(Issued { leaf: signed.der, serial: signed.serial, not_after })
     }
 
     /// When the first certificate among the signing one and its chain ends; nothing issued lives longer.

@@ -45,10 +45,6 @@ impl WorkloadNames {
         &self.id
     }
 
-    pub fn dns(&self) -> &[String] {
-        &self.dns
-    }
-
     pub(super) fn to_subject_names(&self) -> Vec<SubjectName> {
         let id = SubjectName::Uri(self.id.to_string());
         std::iter::once(id).chain(self.dns.iter().cloned().map(SubjectName::Dns)).collect()

@@ -23,7 +23,7 @@ use super::authn::impersonation::{Impersonation, Pods};
 use super::authn::issuers::{IssuerOptions, Issuers, KeysError};
 use super::authn::jwt::JwtIssuer;
 use super::authn::token_review::TokenReview;
-use super::authority::{Authority, TtlPolicy};
+use super::authority::TtlPolicy;
 use super::bundle::RootBundle;
 use super::controller::{Controller, Options, StartError};
 use super::metrics::Metrics;
@@ -123,11 +123,6 @@ impl Instance {
         let trusted = setup.trusted.clone();
         service.set_impersonation(Impersonation { trusted, clusters: BTreeMap::new() });
         Ok(Self { store, setup, controller, service: Arc::new(service), endpoint, own, issuers })
-    }
-
-    /// What signs, swapped when it changes.
-    pub fn authority(&self) -> Arc<ArcSwap<Authority>> {
-        self.controller.authority()
     }
 
     /// Serves on `listeners` and keeps everything up to date until `stop` becomes true; then lets calls that are under

@@ -79,10 +79,6 @@ impl Record {
         }
     }
 
-    pub fn elapsed(&self) -> Duration {
-        self.started.elapsed()
-    }
-
     /// The host, in canonical form.
     pub fn set_host(&mut self, host: &str) {
         if let Some(log) = &mut self.log {

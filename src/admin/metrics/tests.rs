@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use super::exposition::Exposition;
 use super::families::{FAMILIES, Kind};
 use super::render;
-use crate::admin::tests::{Gateway, observe};
+use crate::admin::fixtures::{Gateway, observe};
 use crate::names::object::ObjectName;
 use crate::settings::Settings;
 use crate::snapshot::clusters::Endpoint;

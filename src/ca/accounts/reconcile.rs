@@ -13,7 +13,7 @@ use crate::ca::authority::{Authority, IssueError};
 use crate::ca::csr::PublicKey;
 use crate::ca::identity::{NameError, WorkloadNames};
 use crate::ca::key::{KeyError, PrivateKey};
-use crate::ca::store::{Account, Namespace, Secret, Store, StoreError};
+use crate::ca::store::{Account, Secret, Store, StoreError};
 use crate::store::objects::ObjectName;
 use crate::tls::spiffe::{SpiffeError, SpiffeId};
 
@@ -78,22 +78,6 @@ pub async fn reconcile_all<S: Store>(
         done.add(name, action, outcome);
     }
     Ok(done)
-}
-
-/// Brings the Secret of one account up to date.
-pub async fn reconcile<S: Store>(
-    store: &S,
-    account: &Account,
-    namespace: Option<&Namespace>,
-    authority: &Authority,
-    options: &AccountOptions,
-    now: OffsetDateTime,
-) -> Result<Action, SecretError> {
-    let existing = store.secret(&secret_name(&account.name)).await?;
-    let (name, existing) = (&account.name, existing.as_ref());
-    let action = plan(name, Some(account), namespace, existing, authority, options, now);
-    let _ = carry_out(store, name, Some(account), existing, &action, authority, options, now).await?;
-    Ok(action)
 }
 
 /// What became of a plan.

@@ -169,10 +169,10 @@ async fn calls_at_once_are_bounded() {
 #[test]
 fn failures_in_the_log_name_the_caller_and_no_secret() {
     let caller = web().id().clone();
-    let failure = Failure::Issue { caller, error: IssueError::NotReady };
+    let failure = Failure::Issue { caller, error: IssueError::SignerExpired(NOW) };
     assert_eq!(
         failure.to_string(),
-        "spiffe://cluster.local/ns/shop/sa/web: CA_NOT_READY the CA is not ready"
+        "spiffe://cluster.local/ns/shop/sa/web: CERT_GEN_ERROR signing certificate has expired at 2026-03-01 12:00:00.0 +00:00:00"
     );
     assert_eq!(format!("{:?}", Method::Jwt), "Jwt");
 }

@@ -1,5 +1,4 @@
-//! What goes wrong on the way to a backend: whose fault it is, in which phase, whether trying again is safe,
-//! and what the client is told.
+//! What goes wrong on the way to a backend: in which phase, whether trying again is safe, and what the client is told.
 
 use std::error::Error;
 use std::fmt;
@@ -84,13 +83,6 @@ pub enum Phase {
     Response,
 }
 
-/// Who has to act.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    Client,
-    Upstream,
-}
-
 /// One reason for each thing an operator would do something different about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
@@ -123,7 +115,6 @@ pub enum Reason {
     PolicyChanged,
     /// Closed before a whole response head.
     Closed,
-    ReadFailed,
     ReadTimeout,
     /// Not HTTP, or ambiguous in its framing; the words say what.
     InvalidResponse(&'static str),
@@ -158,7 +149,6 @@ impl Reason {
             Self::Denied(_) => "policy_denied",
             Self::PolicyChanged => "policy_changed",
             Self::Closed => "upstream_closed",
-            Self::ReadFailed => "upstream_read_failed",
             Self::ReadTimeout => "upstream_timeout",
             Self::InvalidResponse(_) => "upstream_invalid_response",
             Self::ResponseHeadTooLarge => "upstream_response_head_too_large",
@@ -201,21 +191,11 @@ impl Reason {
             | Self::Denied(_)
             | Self::PolicyChanged => Phase::Send,
             Self::Closed
-            | Self::ReadFailed
             | Self::ReadTimeout
             | Self::InvalidResponse(_)
             | Self::ResponseHeadTooLarge
             | Self::BodyTruncated
             | Self::Http2 => Phase::Response,
-        }
-    }
-
-    pub fn fault(self) -> Fault {
-        match self {
-            Self::ClientBody | Self::ClientHost | Self::Method | Self::Denied(_) | Self::PolicyChanged => {
-                Fault::Client
-            }
-            _ => Fault::Upstream,
         }
     }
 }
