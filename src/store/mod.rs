@@ -5,7 +5,6 @@
 
 mod changes;
 mod index;
-mod keys;
 pub mod objects;
 mod policies;
 mod references;
@@ -21,8 +20,6 @@ use crate::snapshot::clusters::ClusterKey;
 use crate::tls::ocsp::OcspStatus;
 pub use changes::Changes;
 use index::Index;
-pub use keys::ingress_hosts;
-use keys::{ingress_clusters, ingress_secrets, pem_hosts, service_of, staplable_leaf};
 use objects::{
     AuthorizationPolicy, ConfigMap, EndpointSlice, Ingress, IngressClass, Kind, Namespace, Object,
     ObjectName, PeerAuthentication, Pod, ReadyPolicy, Secret, Service,
