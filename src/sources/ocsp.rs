@@ -56,9 +56,7 @@ impl Wanted {
 /// What the task is told.
 #[derive(Clone, Debug)]
 pub enum Update {
-    /// Exactly these certificates are wanted, no others.
-    All(Vec<Wanted>),
-    /// This one too. A known fingerprint with other contents is replaced; the same contents are only reported again.
+    /// This one is wanted. A known fingerprint with other contents is replaced; the same contents are only reported again.
     Add(Wanted),
     /// No longer this one; [`Event::StapleGone`] answers.
     Remove([u8; 32]),

@@ -1,7 +1,6 @@
 //! All objects, by kind, namespace and name, with the indexes that `compile` needs: the only mutable state of
 //! the control plane. Sources send [`Event`]s; each records in [`Changes`] which hosts and backends it
-//! touches, so that the next compile costs what changed and not what exists. A re-list replaces all objects
-//! of a kind at once; it never empties first.
+//! touches, so that the next compile costs what changed and not what exists.
 
 mod changes;
 mod index;
@@ -11,7 +10,7 @@ mod references;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -39,8 +38,6 @@ pub enum Event {
     /// The object is new or differs from before.
     Apply(Object),
     Delete(Kind, ObjectName),
-    /// All objects of one kind as they are now, after a first list or a re-list.
-    Replace(Kind, Vec<Object>),
     /// What is known about the staple of a leaf, from the OCSP source.
     Staple(Arc<OcspStatus>),
     /// The OCSP source keeps no staple for the leaf with this fingerprint any more.
@@ -90,15 +87,6 @@ impl Store {
         match event {
             Event::Apply(object) => self.put(object),
             Event::Delete(kind, name) => self.remove(kind, &name),
-            Event::Replace(kind, objects) => {
-                let kept: HashSet<_> = objects.iter().map(|o| o.metadata().name.clone()).collect();
-                for name in self.names(kind) {
-                    if !kept.contains(&name) {
-                        self.remove(kind, &name);
-                    }
-                }
-                objects.into_iter().for_each(|object| self.put(object));
-            }
             Event::Staple(status) => self.put_staple(status),
             Event::StapleGone(leaf) => {
                 if self.staples.remove(&leaf).is_some() {
@@ -216,18 +204,9 @@ impl Store {
         found
     }
 
-    /// Ingresses that name this Secret in `spec.tls`.
-    pub fn ingresses_of_secret(&self, secret: &ObjectName) -> impl Iterator<Item = &Arc<Ingress>> {
-        self.ingresses_by_secret.get(secret).filter_map(|name| self.ingresses.get(name))
-    }
-
     /// Ingresses with a path that leads to this backend.
     pub fn ingresses_of_cluster(&self, cluster: &ClusterKey) -> impl Iterator<Item = &Arc<Ingress>> {
         self.ingresses_by_cluster.get(cluster).filter_map(|name| self.ingresses.get(name))
-    }
-
-    pub fn is_cluster_used(&self, cluster: &ClusterKey) -> bool {
-        self.ingresses_by_cluster.contains(cluster)
     }
 
     /// The EndpointSlices of a Service, in the order of their names.
@@ -249,24 +228,6 @@ impl Store {
     /// Every backend that an Ingress leads to.
     pub fn clusters(&self) -> impl Iterator<Item = &ClusterKey> {
         self.ingresses_by_cluster.keys()
-    }
-
-    /// What a list of `kind` is complete about: not what stands for a file outside of every list.
-    fn names(&self, kind: Kind) -> Vec<ObjectName> {
-        let listed = |name: &&ObjectName| !name.namespace.is_empty();
-        match kind {
-            Kind::Authorization => self.ready_policies.names(),
-            Kind::AuthorizationPolicy => self.authorization_policies.names(),
-            Kind::PeerAuthentication => self.peer_authentications.names(),
-            Kind::Pod => self.pods.keys().cloned().collect(),
-            Kind::ConfigMap => self.config_maps.keys().filter(listed).cloned().collect(),
-            Kind::EndpointSlice => self.endpoint_slices.keys().cloned().collect(),
-            Kind::Ingress => self.ingresses.keys().cloned().collect(),
-            Kind::IngressClass => self.ingress_classes.keys().cloned().collect(),
-            Kind::Namespace => self.namespaces.keys().cloned().collect(),
-            Kind::Secret => self.secrets.keys().filter(listed).cloned().collect(),
-            Kind::Service => self.services.keys().cloned().collect(),
-        }
     }
 
     fn put(&mut self, object: Object) {

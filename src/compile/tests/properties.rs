@@ -20,7 +20,6 @@ use crate::tls::keys::KeyPair;
 enum Step {
     Apply(Object),
     Delete(Kind, ObjectName),
-    Replace(Vec<Ingress>),
     Settings(usize),
     Compile,
 }
@@ -168,7 +167,6 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         10 => object().prop_map(Step::Apply),
         4 => object().prop_map(|object| Step::Delete(object.kind(), object.metadata().name.clone())),
-        1 => vec(ingress(), 0..4).prop_map(Step::Replace),
         1 => (0..4_usize).prop_map(Step::Settings),
         4 => Just(Step::Compile),
     ]
@@ -178,9 +176,6 @@ fn event(step: &Step) -> Option<Event> {
     match step.clone() {
         Step::Apply(object) => Some(Event::Apply(object)),
         Step::Delete(kind, name) => Some(Event::Delete(kind, name)),
-        Step::Replace(all) => {
-            Some(Event::Replace(Kind::Ingress, all.into_iter().map(Object::Ingress).collect()))
-        }
         Step::Settings(_) | Step::Compile => None,
     }
 }

@@ -58,7 +58,6 @@ impl Show {
             self.log.push(match &event {
                 Event::Apply(object) => format!("apply {} {}", object.kind(), object.metadata().name),
                 Event::Delete(kind, name) => format!("delete {kind} {name}"),
-                Event::Replace(kind, _) => format!("replace {kind}"),
                 Event::Staple(_) | Event::StapleGone(_) => unreachable!("not from a folder"),
             });
             self.store.apply(event);

@@ -71,7 +71,6 @@ fn copy(event: &Event) -> Event {
     match event {
         Event::Apply(object) => Event::Apply(object.clone()),
         Event::Delete(kind, name) => Event::Delete(*kind, name.clone()),
-        Event::Replace(kind, objects) => Event::Replace(*kind, objects.clone()),
         Event::Staple(status) => Event::Staple(status.clone()),
         Event::StapleGone(leaf) => Event::StapleGone(*leaf),
     }
@@ -255,7 +254,7 @@ fn an_expired_version_leads_to_a_list_of_which_only_the_difference_is_passed_on(
             .map(|event| match event {
                 Event::Apply(object) => ("apply", object.metadata().name.name.to_string()),
                 Event::Delete(_, name) => ("delete", name.name.to_string()),
-                Event::Replace(..) | Event::Staple(_) | Event::StapleGone(_) => ("other", String::new()),
+                Event::Staple(_) | Event::StapleGone(_) => ("other", String::new()),
             })
             .collect();
         assert_eq!(names, [("apply", "b".into()), ("delete", "c".into())]);

@@ -110,42 +110,31 @@ impl Task {
 
     fn update(&mut self, update: Update) {
         match update {
-            Update::All(wanted) => {
-                let kept: HashSet<Fingerprint> = wanted.iter().map(|wanted| wanted.fingerprint).collect();
-                let gone: Vec<_> = self.entries.keys().filter(|key| !kept.contains(*key)).copied().collect();
-                gone.iter().for_each(|fingerprint| self.drop_wanted(fingerprint));
-                self.add(wanted);
-            }
-            Update::Add(wanted) => self.add(vec![wanted]),
+            Update::Add(wanted) => self.add(wanted),
             Update::Remove(fingerprint) => self.drop_wanted(&fingerprint),
             Update::Settings(settings) => self.reconfigure(settings),
         }
     }
 
-    fn add(&mut self, wanted: Vec<Wanted>) {
-        let mut begun = Vec::new();
-        for mut wanted in wanted {
-            let fingerprint = wanted.fingerprint;
-            if wanted.url.is_none() {
-                // Most certificates name no responder. Ten thousand of them should not be held here twice.
-                wanted.leaf = CertificateDer::from(Vec::new());
-                wanted.issuer = None;
-            }
-            if self.entries.get(&fingerprint).is_some_and(|slot| slot.entry.wanted == wanted) {
-                self.tell(fingerprint);
-                continue;
-            }
-            self.remove(&fingerprint);
-            let entry = Entry::new(wanted, &self.settings);
-            if entry.order.is_none() {
-                // The others are told of when it is known whether the disk has a staple for them.
-                self.tell(fingerprint);
-            }
-            let slot = Slot { entry, ticket: 0, timer: None, ends: None, attempt: None };
-            self.entries.insert(fingerprint, slot);
-            begun.push(fingerprint);
+    fn add(&mut self, mut wanted: Wanted) {
+        let fingerprint = wanted.fingerprint;
+        if wanted.url.is_none() {
+            // Most certificates name no responder. Ten thousand of them should not be held here twice.
+            wanted.leaf = CertificateDer::from(Vec::new());
+            wanted.issuer = None;
         }
-        self.begin(&begun);
+        if self.entries.get(&fingerprint).is_some_and(|slot| slot.entry.wanted == wanted) {
+            return self.tell(fingerprint);
+        }
+        self.remove(&fingerprint);
+        let entry = Entry::new(wanted, &self.settings);
+        if entry.order.is_none() {
+            // The others are told of when it is known whether the disk has a staple for them.
+            self.tell(fingerprint);
+        }
+        let slot = Slot { entry, ticket: 0, timer: None, ends: None, attempt: None };
+        self.entries.insert(fingerprint, slot);
+        self.begin(&[fingerprint]);
     }
 
     fn drop_wanted(&mut self, fingerprint: &Fingerprint) {

@@ -194,10 +194,6 @@ impl Findings {
         self.add(Severity::Warning, field, reason, message.into());
     }
 
-    pub fn info(&mut self, field: &Field<'_>, reason: &'static str, message: impl Into<String>) {
-        self.add(Severity::Info, field, reason, message.into());
-    }
-
     fn wrong_type(&mut self, field: &Field<'_>, expected: &str) {
         let message = format!("expected {expected}, found {}", field.node.shape());
         self.error(field, "WrongType", message);

@@ -113,6 +113,10 @@ impl Bench {
         self.updates.send(update).unwrap();
     }
 
+    pub fn tell_all(&self, wanted: &[Wanted]) {
+        wanted.iter().for_each(|wanted| self.tell(Update::Add(wanted.clone())));
+    }
+
     /// The next status of any certificate. That one is gone is read past.
     pub async fn next(&mut self) -> OcspStatus {
         loop {
