@@ -5,8 +5,9 @@
 //! setting, moving and dropping one are a few instructions. A deadline fires at its time or up to two ticks
 //! later, never earlier. Time in which the worker itself was held up does not count against its peers.
 //!
-//! While nobody waits for a deadline and the worker has nothing to do either, the interval stops, so that an idle
-//! worker sleeps. [`Deadlines::now`] is right all the same; [`Deadlines::wake`] starts it again.
+//! While nothing happens the interval stops until shortly before something is due, so that an idle worker sleeps,
+//! however many connections it holds. [`Deadlines::now`] is right all the same; [`Deadlines::wake`] starts the interval
+//! again, and so does whoever polls a deadline.
 
 use std::cell::{Cell, RefCell};
 use std::pin::Pin;
@@ -34,6 +35,8 @@ const MAX_TICKS_AT_ONCE: u64 = 2;
 pub struct Tick(u64);
 
 impl Tick {
+    const NEVER: Self = Self(u64::MAX);
+
     /// The first tick at which `duration` has passed for certain.
     fn after(self, duration: Duration) -> Self {
         let ticks = duration.as_millis().div_ceil(TICK.as_millis());
@@ -52,12 +55,24 @@ pub struct Deadlines(Rc<Table>);
 
 #[derive(Default)]
 struct Table {
-    /// As of the last sweep, or when the interval stopped.
+    /// As of `known`.
     now: Cell<Tick>,
+    /// The moment of the last sweep, or while the interval stood still that of the last whole tick that was asked for.
+    /// `None` before the interval first runs.
+    known: Cell<Option<Instant>>,
+    stopped: Cell<bool>,
     entries: RefCell<Slab<Entry>>,
-    /// When the interval stopped, while it does not run.
-    stopped: Cell<Option<Instant>>,
+    /// Something happened since the last sweep.
+    busy: Cell<bool>,
     start: Notify,
+}
+
+impl Table {
+    /// Whole ticks since `now` was known.
+    fn passed(&self) -> u64 {
+        let elapsed = self.known.get().map_or(Duration::ZERO, |known| known.elapsed());
+        u64::try_from(elapsed.as_millis() / TICK.as_millis()).unwrap_or(u64::MAX)
+    }
 }
 
 struct Entry {
@@ -70,22 +85,35 @@ impl Deadlines {
         Self::default()
     }
 
-    /// Drives the table; a worker runs this once, for as long as it lives. At each tick it calls `at_tick`, which says
-    /// whether there is work that needs the next one.
-    pub async fn run(&self, mut at_tick: impl FnMut() -> bool) {
+    /// Drives the table; a worker runs this once, for as long as it lives. At each tick it calls `at_tick`, which says how
+    /// soon it wants to be called again though nothing happens, if at all.
+    pub async fn run(&self, mut at_tick: impl FnMut() -> Option<Duration>) {
         let mut interval = interval(TICK);
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut last = interval.tick().await;
+        self.0.known.set(Some(interval.tick().await));
         loop {
             interval.tick().await;
-            let elapsed = last.elapsed().as_millis() / TICK.as_millis();
-            last = Instant::now();
-            self.advance(u64::try_from(elapsed).unwrap_or(u64::MAX).clamp(1, MAX_TICKS_AT_ONCE));
-            if !at_tick() && self.0.entries.borrow().is_empty() {
-                self.0.stopped.set(Some(last));
-                self.0.start.notified().await;
-                interval.reset();
-                last = Instant::now();
+            let passed = self.0.passed().clamp(1, MAX_TICKS_AT_ONCE);
+            self.0.known.set(Some(Instant::now()));
+            let due = self.advance(passed);
+            let again = at_tick().map(|duration| self.now().after(duration));
+            if self.0.busy.take() {
+                continue;
+            }
+            // The interval ticks once more before the first of them is due.
+            let next = due.into_iter().chain(again).min();
+            let pause = next.map(|at| at.since(self.now()).saturating_sub(TICK));
+            if pause.is_some_and(|pause| pause <= TICK) {
+                continue;
+            }
+            self.0.stopped.set(true);
+            match pause {
+                Some(pause) => _ = tokio::time::timeout(pause, self.0.start.notified()).await,
+                None => self.0.start.notified().await,
+            }
+            self.start();
+            if let Some(known) = self.0.known.get() {
+                interval.reset_at(known + TICK);
             }
         }
     }
@@ -94,21 +122,31 @@ impl Deadlines {
     pub fn now(&self) -> Tick {
         let now = self.0.now.get();
         match self.0.stopped.get() {
-            None => now,
-            Some(since) => {
-                let passed = since.elapsed().as_millis() / TICK.as_millis();
-                Tick(now.0.saturating_add(u64::try_from(passed).unwrap_or(u64::MAX)))
-            }
+            false => now,
+            true => Tick(now.0.saturating_add(self.0.passed())),
         }
     }
 
-    /// Lets the interval run where it has stopped. There is a tick soon, and with it what `at_tick` does.
+    /// Something happens: the interval runs, and there is a tick soon with what `at_tick` does.
     pub fn wake(&self) {
-        if self.0.stopped.get().is_some() {
-            self.0.now.set(self.now());
-            self.0.stopped.set(None);
+        self.0.busy.set(true);
+        if self.start() {
             self.0.start.notify_one();
         }
+    }
+
+    /// Brings the time up to date where the interval has stopped; whether it had.
+    fn start(&self) -> bool {
+        if !self.0.stopped.get() {
+            return false;
+        }
+        let passed = self.0.passed();
+        self.0.now.set(Tick(self.0.now.get().0.saturating_add(passed)));
+        let ticks = TICK.saturating_mul(u32::try_from(passed).unwrap_or(u32::MAX));
+        // What is left of a tick counts towards the next.
+        self.0.known.set(self.0.known.get().and_then(|known| known.checked_add(ticks)));
+        self.0.stopped.set(false);
+        true
     }
 
     /// A deadline `duration` from now.
@@ -121,19 +159,22 @@ impl Deadlines {
         Timeout { future, deadline: self.deadline(duration) }
     }
 
-    /// Lets time pass.
-    pub(crate) fn advance(&self, ticks: u64) {
+    /// Lets time pass. The answer is when the next deadline is due.
+    pub(crate) fn advance(&self, ticks: u64) -> Option<Tick> {
         let now = Tick(self.now().0.saturating_add(ticks));
         self.0.now.set(now);
         // Woken only after the table is free again: a waker may run code that uses it.
         let mut due = Vec::new();
+        let mut next = Tick::NEVER;
         for (_, entry) in self.0.entries.borrow_mut().iter_mut() {
             if entry.at <= now {
-                entry.at = Tick(u64::MAX);
+                entry.at = Tick::NEVER;
                 due.push(entry.waker.clone());
             }
+            next = next.min(entry.at);
         }
         due.into_iter().for_each(Waker::wake);
+        (next < Tick::NEVER).then_some(next)
     }
 }
 
@@ -156,11 +197,10 @@ impl Deadline {
                 entry.at = self.at;
                 entry.waker.clone_from(cx.waker());
             }
-            None => {
-                self.slot = Some(entries.insert(Entry { at: self.at, waker: cx.waker().clone() }));
-                self.table.wake();
-            }
+            None => self.slot = Some(entries.insert(Entry { at: self.at, waker: cx.waker().clone() })),
         }
+        drop(entries);
+        self.table.wake();
         Poll::Pending
     }
 

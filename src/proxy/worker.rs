@@ -18,7 +18,7 @@ use super::entrance::{self, Entrance, OpenConnection};
 use super::guards::Guards;
 use super::upstream::Upstream;
 use super::upstream::pool::PoolLimits;
-use crate::net::deadlines::{Deadlines, TICK};
+use crate::net::deadlines::{Deadlines, TICK, Tick};
 use crate::net::drain::{Closing, Drain};
 use crate::net::handshakes::Handshakes;
 use crate::settings::Settings;
@@ -30,8 +30,8 @@ use crate::tls::client::ClientTls;
 
 /// How long accepting pauses when the process is out of file descriptors.
 const OUT_OF_FILES_PAUSE: Duration = Duration::from_millis(100);
-/// Idle backend connections are looked over every so many ticks.
-const SWEEP: u32 = 10;
+/// How often idle backend connections are looked over.
+const SWEEP: Duration = Duration::from_secs(1);
 
 /// What a worker is made of.
 pub struct WorkerParts {
@@ -55,7 +55,7 @@ pub struct Worker {
     derived: RefCell<Rc<Derived>>,
     access_log: AccessLog,
     pub handshakes: Handshakes,
-    ticks: Cell<u32>,
+    swept: Cell<Tick>,
     pub upstream: Upstream,
     pub deadlines: Deadlines,
     pub drain: Drain,
@@ -90,7 +90,7 @@ async fn serve(parts: WorkerParts) -> io::Result<()> {
         derived: RefCell::new(Rc::new(Derived::new(&snapshot.settings))),
         access_log,
         handshakes: Handshakes::default(),
-        ticks: Cell::new(0),
+        swept: Cell::default(),
         upstream: Upstream::new(limits, upstream_tls, deadlines.clone())
             .with_mesh(mesh_tls)
             .guarding_names(guarded),
@@ -207,19 +207,20 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 }
 
 impl Worker {
-    /// Housekeeping: log lines go out, an old snapshot is let go, idle backend connections close. Says whether there will
-    /// be more of it.
-    fn tick(&self) -> bool {
+    /// Housekeeping: log lines go out, an old snapshot is let go, idle backend connections close. Says how soon there will
+    /// be more of it though nobody asks for anything.
+    fn tick(&self) -> Option<Duration> {
         self.access_log.flush();
         self.refresh();
         self.with_snapshot(|snapshot| self.guards.recheck(snapshot));
         self.guards.flush(&self.stats.policies);
-        self.ticks.set(self.ticks.get().wrapping_add(1));
-        if self.ticks.get().is_multiple_of(SWEEP) {
+        let now = self.deadlines.now();
+        if now.since(self.swept.get()) >= SWEEP {
+            self.swept.set(now);
             self.upstream.sweep();
         }
         self.stats.upstream_idle.set(self.upstream.idle() as u64);
-        self.stats.connections.get() > 0 || !self.guards.is_empty() || !self.upstream.is_empty()
+        (!self.upstream.is_empty()).then_some(SWEEP)
     }
 
     /// Runs `read` on the current snapshot. Nothing of it is held afterwards but what `read` returns.

@@ -1,4 +1,4 @@
-use std::future::pending;
+use std::future::{pending, poll_fn};
 
 use super::*;
 
@@ -65,7 +65,7 @@ fn endless_durations_do_not_overflow() {
 async fn the_interval_wakes_who_waits() {
     let deadlines = Deadlines::new();
     let driver = deadlines.clone();
-    let driver = tokio::task::spawn_local(async move { driver.run(|| true).await });
+    let driver = tokio::task::spawn_local(async move { driver.run(|| None).await });
     assert_eq!(deadlines.timeout(TICK, pending::<()>()).await, Err(Elapsed));
     driver.abort();
 }
@@ -79,7 +79,7 @@ async fn an_idle_worker_is_not_woken_and_its_clock_is_right_all_the_same() {
     tokio::task::spawn_local(async move {
         let at_tick = || {
             counted.set(counted.get() + 1);
-            asked.get()
+            asked.get().then_some(TICK)
         };
         driver.run(at_tick).await
     });
@@ -94,15 +94,44 @@ async fn an_idle_worker_is_not_woken_and_its_clock_is_right_all_the_same() {
     assert_eq!(ticks.get(), 0, "nobody needs the time");
     assert_eq!(deadlines.now().since(before), TICK * 1000);
 
-    // A deadline starts the clock, is not early, and lets it stop again.
+    // A deadline starts the clock, is neither early nor late, and lets it stop again, also until it is due.
     let begun = Instant::now();
-    assert_eq!(deadlines.timeout(TICK * 5, pending::<()>()).await, Err(Elapsed));
-    assert!(begun.elapsed() >= TICK * 5, "{:?}", begun.elapsed());
+    assert_eq!(deadlines.timeout(TICK * 500, pending::<()>()).await, Err(Elapsed));
+    assert!((TICK * 500..=TICK * 502).contains(&begun.elapsed()), "{:?}", begun.elapsed());
     tokio::time::sleep(TICK * 1000).await;
-    assert!((5..10).contains(&ticks.get()), "{}", ticks.get());
+    assert!((1..5).contains(&ticks.get()), "{}", ticks.get());
 
     ticks.set(0);
     deadlines.wake();
     tokio::time::sleep(TICK * 10).await;
-    assert_eq!(ticks.get(), 1, "once round for what there may be to do");
+    assert_eq!(
+        ticks.get(),
+        2,
+        "once for what there may be to do, and once because it has to be idle for a whole tick"
+    );
+}
+
+#[tokio::test(flavor = "local", start_paused = true)]
+async fn a_nearer_deadline_does_not_wait_for_the_one_that_the_clock_sleeps_until() {
+    let deadlines = Deadlines::new();
+    let driver = deadlines.clone();
+    tokio::task::spawn_local(async move { driver.run(|| Some(TICK * 2000)).await });
+    let far = deadlines.clone();
+    let far = tokio::task::spawn_local(async move {
+        let begun = Instant::now();
+        let _ = far.timeout(TICK * 900, pending::<()>()).await;
+        begun.elapsed()
+    });
+    // At odd moments, for the parts of ticks that remain, and so often that they would add up.
+    for _ in 0..100 {
+        tokio::time::sleep(TICK * 7 + TICK / 3).await;
+        let begun = Instant::now();
+        let mut near = deadlines.deadline(TICK * 900);
+        assert!(poll_fn(|cx| Poll::Ready(near.poll_passed(cx))).await.is_pending());
+        near.reset(TICK / 2);
+        poll_fn(|cx| near.poll_passed(cx)).await;
+        assert!((TICK / 2..=TICK * 3).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+    }
+    let far = far.await.unwrap();
+    assert!((TICK * 900..=TICK * 903).contains(&far), "{far:?}");
 }

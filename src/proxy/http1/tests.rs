@@ -65,7 +65,7 @@ async fn talk(echo: Rc<Echo>, input: &[&str]) -> String {
         let (stream, _) = listener.accept().await.unwrap();
         tokio::select! {
             () = serve(Stream::Plain(stream), &*echo, &deadlines, drain.watch()) => {}
-            () = deadlines.run(|| true) => {}
+            () = deadlines.run(|| None) => {}
         }
     };
     let client = async {
