@@ -109,6 +109,14 @@ impl Mesh {
         self.runtime.block_on(tunnel.echo(text)).unwrap();
     }
 
+    /// The connections that the pod has taken: all that were opened so far, for they come in order and the last one, by
+    /// `pair`, has been answered.
+    fn accepted(&self, pair: &PemPair) -> usize {
+        let (_connection, mut tunnel) = self.expect(pair, 200);
+        self.echoes(&mut tunnel, "the last");
+        self.echo.accepted()
+    }
+
     fn policy(&self, kind: &str, spec: &str) {
         self.plane.apply(&format!(
             "apiVersion: security.istio.io/v1\nkind: {kind}\nmetadata: {{ namespace: mesh, name: p }}\nspec: {spec}\n"
@@ -135,7 +143,7 @@ fn a_node_proxy_reaches_a_pod_for_as_long_as_policy_lets_it() {
     mesh.expect(&client, 401);
     assert!(mesh.runtime.block_on(tunnel.rest()).is_err(), "a tunnel that is denied is reset");
     mesh.echoes(&mut stays, "still there");
-    let before = mesh.echo.accepted();
+    let before = mesh.accepted(&other);
     mesh.expect(&client, 401);
     assert_eq!(mesh.echo.accepted(), before, "nothing reaches the pod");
     mesh.plane.kubectl(&["-n", "mesh", "delete", "authorizationpolicy", "p"]);
@@ -154,7 +162,7 @@ fn a_node_proxy_reaches_a_pod_for_as_long_as_policy_lets_it() {
     mesh.policy("PeerAuthentication", "{ mtls: { mode: STRICT } }");
     mesh.gateway.expect_http(HOST, 403);
     mesh.expect(&client, 200);
-    let before = mesh.echo.accepted();
+    let before = mesh.accepted(&other);
     assert!(mesh.connect(None, &mesh.echo.address.to_string()).is_err());
     assert_eq!(mesh.echo.accepted(), before);
     mesh.echoes(&mut tunnel, "all the while");
