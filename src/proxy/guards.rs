@@ -133,6 +133,11 @@ impl Guards {
         Guard { guards: self.clone(), slot: self.0.open.borrow_mut().insert(entry) }
     }
 
+    /// Whether there is no exchange.
+    pub fn is_empty(&self) -> bool {
+        self.0.open.borrow().is_empty()
+    }
+
     /// Checks everything again where `snapshot` is another than last time; ends what is denied now.
     pub fn recheck(&self, snapshot: &Snapshot) {
         if self.0.checked.replace(snapshot.generation) == snapshot.generation {

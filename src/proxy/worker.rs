@@ -168,10 +168,14 @@ async fn drain(worker: &Rc<Worker>) {
     worker.access_log.flush();
 }
 
-/// Lets an old snapshot go where nobody asks for the new one.
+/// Lets an old snapshot go where nobody asks for the new one. Exchanges under way are checked against it at a tick, for
+/// snapshots may come faster than that.
 async fn follow_snapshots(worker: Rc<Worker>, mut published: watch::Receiver<()>) {
     while published.changed().await.is_ok() {
-        worker.deadlines.wake();
+        match worker.guards.is_empty() {
+            true => worker.refresh(),
+            false => worker.deadlines.wake(),
+        }
     }
 }
 
