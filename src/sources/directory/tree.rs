@@ -33,8 +33,6 @@ const SETTLE: Duration = Duration::from_millis(100);
 const PIECE: usize = 500;
 /// The longest that a file is left alone because its writer has it open.
 const WRITING: Duration = Duration::from_secs(2);
-/// How soon it is looked whether something new, under a name that is not read, leads to a folder.
-const LINKED: Duration = Duration::from_millis(20);
 
 type ObjectId = (Kind, ObjectName);
 
@@ -205,14 +203,6 @@ impl Tree {
 
     /// `path` is open for writing: it is left alone until it is closed, or until it has taken too long.
     pub fn write_begins(&mut self, path: PathBuf, now: Instant) {
-        if is_hidden(&path) && !is_volume(&path) {
-            return;
-        }
-        if Unit::of(&path).is_none() && !is_volume(&path) {
-            // It may be a link to a folder. A file under such a name is as a rule about to be renamed.
-            self.writing.entry(path).or_insert(now + LINKED);
-            return;
-        }
         // A link is created complete, and nobody closes it.
         let complete =
             path.symlink_metadata().is_ok_and(|metadata| !metadata.is_file() || metadata.nlink() > 1);

@@ -47,25 +47,23 @@ impl Inbox {
     }
 
     fn put(&self, event: notify::Result<Event>) {
-        let mut touched = self.touched.lock().unwrap_or_else(PoisonError::into_inner);
-        match event {
-            Ok(event) if event.need_rescan() => touched.lost = true,
-            Ok(event) => {
+        let news = match event {
+            Ok(event) if !event.need_rescan() => {
                 let Some(touch) = touch_of(event.kind) else { return };
-                let mut news = false;
-                for path in event.paths {
-                    // What is written into a file that is not read is of no interest.
-                    if is_writing(event.kind) && Unit::of(&path).is_none() {
-                        continue;
-                    }
-                    touched.paths.insert(path, touch);
-                    news = true;
-                }
-                if !news {
+                let paths = event.paths.into_iter().filter(|path| is_of_interest(path, event.kind));
+                let paths: Vec<_> = paths.map(|path| (path, touch)).collect();
+                if paths.is_empty() {
                     return;
                 }
+                Some(paths)
             }
-            Err(_) => touched.lost = true,
+            // Events were lost, or nobody knows.
+            Ok(_) | Err(_) => None,
+        };
+        let mut touched = self.touched.lock().unwrap_or_else(PoisonError::into_inner);
+        match news {
+            Some(paths) => touched.paths.extend(paths),
+            None => touched.lost = true,
         }
         drop(touched);
         self.notify.notify_one();
@@ -85,9 +83,14 @@ fn touch_of(kind: EventKind) -> Option<Touch> {
     }
 }
 
-/// Whether the event is about what is in a file.
-fn is_writing(kind: EventKind) -> bool {
-    matches!(kind, EventKind::Access(_) | EventKind::Modify(ModifyKind::Data(_)))
+/// Of files under names that are not read only links matter, which may lead to folders: writers put their temporary files
+/// beside what they replace.
+fn is_of_interest(path: &Path, kind: EventKind) -> bool {
+    match kind {
+        EventKind::Access(_) | EventKind::Modify(ModifyKind::Data(_)) => Unit::of(path).is_some(),
+        EventKind::Create(CreateKind::File) => Unit::of(path).is_some() || path.is_symlink(),
+        _ => true,
+    }
 }
 
 /// The watches.
