@@ -181,11 +181,36 @@ impl Facts {
                     match name {
                         GeneralName::URI(uri) => self.uris.push((*uri).to_owned()),
                         GeneralName::DNSName(name) => self.dns_names.push((*name).to_owned()),
+                        // It may be a URI, which somebody else reads: it counts as one.
+                        GeneralName::Invalid(..) => self.uris.push(String::new()),
                         _ => {}
                     }
                 }
             }
             _ => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, CustomExtension, KeyPair};
+
+    use super::*;
+
+    #[test]
+    fn a_name_that_cannot_be_read_counts_as_a_uri() {
+        // The content of the extension (RFC 5280, section 4.2.1.6): a sequence of names, where a URI has tag 6.
+        let uris = |names: &[&[u8]]| {
+            let names: Vec<u8> =
+                names.iter().flat_map(|name| [&[0x86, name.len() as u8][..], name].concat()).collect();
+            let content = [&[0x30, names.len() as u8][..], &names].concat();
+            let mut params = CertificateParams::default();
+            params.custom_extensions.push(CustomExtension::from_oid_content(&[2, 5, 29, 17], content));
+            let certificate = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
+            Certificate::from_der(certificate.der().clone()).unwrap().uris
+        };
+        assert_eq!(uris(&[b"spiffe://td/ns/a/sa/b"]), ["spiffe://td/ns/a/sa/b"]);
+        assert_eq!(uris(&[b"spiffe://td/ns/a/sa/b", b"spiffe://\xff"]), ["spiffe://td/ns/a/sa/b", ""]);
     }
 }
