@@ -17,11 +17,10 @@ pub struct PolicyDraft {
     /// Wins over `ssl_redirect`.
     pub force_ssl_redirect: bool,
     pub preserve_trailing_slash: bool,
-    /// As [`Location::parse`] takes it.
-    pub permanent_redirect: Option<String>,
+    pub permanent_redirect: Option<Location>,
     pub permanent_redirect_code: StatusCode,
     /// Wins over `permanent_redirect`.
-    pub temporal_redirect: Option<String>,
+    pub temporal_redirect: Option<Location>,
     pub temporal_redirect_code: StatusCode,
     pub relative_redirects: bool,
     pub app_root: Option<Location>,
@@ -60,14 +59,16 @@ impl PolicyDraft {
 
     /// The redirects that stand in the place of routes.
     pub fn redirects(&self) -> Redirects {
-        let permanent = self.permanent_redirect.as_ref().map(|to| (to, self.permanent_redirect_code));
-        let temporal = self.temporal_redirect.as_ref().map(|to| (to, self.temporal_redirect_code));
-        let all = temporal.or(permanent).and_then(|(to, status)| {
-            let location = Location::parse(to, self.relative_redirects).ok()?;
-            Some(Arc::new(Redirect { status, location }))
+        let permanent = self.permanent_redirect.clone().map(|to| (to, self.permanent_redirect_code));
+        let temporal = self.temporal_redirect.clone().map(|to| (to, self.temporal_redirect_code));
+        let all = temporal.or(permanent).map(|(to, status)| {
+            let location = if self.relative_redirects { to } else { to.absolute() };
+            Arc::new(Redirect { status, location })
         });
-        let root = self.app_root.clone();
-        let root = root.map(|location| Arc::new(Redirect { status: StatusCode::FOUND, location }));
+        let root = self.app_root.clone().map(|path| {
+            let location = path.absolute();
+            Arc::new(Redirect { status: StatusCode::FOUND, location })
+        });
         Redirects { all, root, www: self.from_to_www_redirect }
     }
 

@@ -39,19 +39,19 @@ pub fn size(value: &str) -> Result<u64, AnnotationError> {
 }
 
 /// Where a redirect may lead: a URL, or a path on the host that was asked for.
-pub fn location(value: &str) -> Result<String, AnnotationError> {
-    match Location::parse(value, false) {
-        Ok(_) => Ok(value.to_owned()),
-        Err(LocationError::Malformed) => Err(AnnotationError::Value),
-        Err(LocationError::UnknownVariable) => Err(AnnotationError::Unsupported),
-    }
+pub fn location(value: &str) -> Result<Location, AnnotationError> {
+    Location::parse(value).map_err(|error| match error {
+        LocationError::Malformed => AnnotationError::Value,
+        LocationError::UnknownVariable => AnnotationError::Unsupported,
+    })
 }
 
 /// A path without variables.
 pub fn path(value: &str) -> Result<Location, AnnotationError> {
-    let plain = value.starts_with('/') && !value.contains('$');
-    let location = plain.then(|| Location::parse(value, false).ok()).flatten();
-    location.ok_or(AnnotationError::Value)
+    match value.starts_with('/') && !value.contains('$') {
+        true => location(value),
+        false => Err(AnnotationError::Value),
+    }
 }
 
 /// A status that makes clients follow `Location` (RFC 9110, section 15.4).

@@ -52,7 +52,7 @@ pub struct Certificate {
     pub subject_key_id: Option<Vec<u8>>,
     pub authority_key_id: Option<Vec<u8>>,
     pub rights: SigningRights,
-    /// URI and DNS names of the SAN, in order.
+    /// URI and DNS names of the SAN, in order. A name that cannot be read is an empty URI.
     pub uris: Vec<String>,
     pub dns_names: Vec<String>,
 }

@@ -7,8 +7,6 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
-use http::StatusCode;
-
 use super::classes::Classes;
 use crate::annotations::{self, Effects, Redirects};
 use crate::diagnostics::{Diagnostic, ObjectRef, Severity, quoted};
@@ -91,12 +89,12 @@ impl<'a> Hosts<'a> {
         self.redirect_root(&mut claims);
         // A host without any path still is one: its requests get 404 and not the routes of a wildcard.
         let declared = *pattern != HostPattern::Any && !ingresses.is_empty();
-        let senders = self.claim_www(pattern, &mut claims);
+        let sender = self.claim_www(pattern, &mut claims);
         if claims.is_empty() && !declared {
             return (None, conflicts);
         }
         if !declared {
-            ingresses.extend(senders);
+            ingresses.extend(sender);
         }
         // Rules without a host have no certificate of their own, so nothing to redirect to.
         let has_tls = *pattern != HostPattern::Any && ingresses.iter().any(|ingress| !ingress.tls.is_empty());
@@ -154,8 +152,7 @@ impl<'a> Hosts<'a> {
         let mut senders = self.store.ingresses_of_www_partner(pattern).into_iter();
         let sender = senders.find(|i| self.classes.serves(i) && self.prepare(i).redirects.www)?;
         let location = Location::of_host(name.with_or_without_www()?.as_str());
-        let status = StatusCode::from_u16(self.settings.http_redirect_code);
-        let status = status.unwrap_or(StatusCode::PERMANENT_REDIRECT);
+        let status = Redirect::status(self.settings.http_redirect_code);
         let answer = Answer::Redirect(Arc::new(Redirect { status, location }));
         claims.entry((PathMatch::Prefix, "/".into())).or_insert(Claim { ingress: sender, answer });
         Some(sender)

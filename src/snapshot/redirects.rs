@@ -10,6 +10,13 @@ pub struct Redirect {
     pub location: Location,
 }
 
+impl Redirect {
+    /// The status with this code, of those that settings allow for redirects; 308 for what is none.
+    pub fn status(code: u16) -> StatusCode {
+        StatusCode::from_u16(code).unwrap_or(StatusCode::PERMANENT_REDIRECT)
+    }
+}
+
 /// The value of `Location`, with gaps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Location(Box<[Piece]>);
@@ -68,9 +75,8 @@ pub enum LocationError {
 }
 
 impl Location {
-    /// Reads a URL or a path with variables of nginx in it. A path is one on the host that was asked, and becomes a URL
-    /// unless it is to be sent as it is (`relative`).
-    pub fn parse(text: &str, relative: bool) -> Result<Self, LocationError> {
+    /// Reads a URL or a path with variables of nginx in it. A path is sent as it is.
+    pub fn parse(text: &str) -> Result<Self, LocationError> {
         let allowed = |byte: u8| byte.is_ascii_graphic() && !b"\"<>\\^`{|}".contains(&byte);
         if !text.bytes().all(allowed) {
             return Err(LocationError::Malformed);
@@ -80,12 +86,7 @@ impl Location {
         if is_path && text[1..].starts_with(['/', '$']) {
             return Err(LocationError::Malformed);
         }
-        let mut pieces = match is_path && !relative {
-            true => Self::origin(),
-            false => Vec::new(),
-        };
-        pieces.extend(pieces_of(text)?);
-        let location = Self(pieces.into());
+        let location = Self(pieces_of(text)?.into());
         match is_path || location.is_url() {
             true => Ok(location),
             false => Err(LocationError::Malformed),
@@ -116,9 +117,16 @@ impl Location {
         Some(filled)
     }
 
-    /// The scheme and host that were asked for.
-    fn origin() -> Vec<Piece> {
-        vec![Piece::Gap(Gap::Scheme), Piece::Text("://".into()), Piece::Gap(Gap::Host), Piece::Gap(Gap::Port)]
+    /// A path as a URL of the scheme and host that were asked for; a URL as it is.
+    #[must_use]
+    pub fn absolute(self) -> Self {
+        let is_path = matches!(self.0.first(), Some(Piece::Text(text)) if text.starts_with('/'));
+        if !is_path {
+            return self;
+        }
+        let scheme = [Piece::Gap(Gap::Scheme), Piece::Text("://".into())];
+        let host = [Piece::Gap(Gap::Host), Piece::Gap(Gap::Port)];
+        Self(scheme.into_iter().chain(host).chain(self.0).collect())
     }
 
     /// Whether it makes an `http` or `https` URL of a request.
@@ -158,7 +166,9 @@ mod tests {
         Asked { https: true, host: Some("shop.test"), port: Some(8443), path: "/a/b", query: Some("c=d") };
 
     fn filled(text: &str, relative: bool) -> String {
-        Location::parse(text, relative).unwrap().fill(&ASKED).unwrap()
+        let location = Location::parse(text).unwrap();
+        let location = if relative { location } else { location.absolute() };
+        location.fill(&ASKED).unwrap()
     }
 
     #[test]
@@ -179,7 +189,7 @@ mod tests {
         let location = Location::of_host("www.shop.test");
         assert_eq!(location.fill(&ASKED).unwrap(), "https://www.shop.test:8443/a/b?c=d");
         assert_eq!(location.fill(&plain).unwrap(), "http://www.shop.test/a/b");
-        let location = Location::parse("/x", false).unwrap();
+        let location = Location::parse("/x").unwrap().absolute();
         assert_eq!(location.fill(&Asked { host: None, ..ASKED }), None);
     }
 
@@ -200,10 +210,10 @@ mod tests {
             "https://ä.test",
             "$request_uri",
         ] {
-            assert_eq!(Location::parse(text, false), Err(LocationError::Malformed), "{text:?}");
+            assert_eq!(Location::parse(text), Err(LocationError::Malformed), "{text:?}");
         }
         for text in ["https://a.test/$remote_addr", "https://a.test/$hostname", "https://a.test/$", "/x$1"] {
-            assert_eq!(Location::parse(text, false), Err(LocationError::UnknownVariable), "{text:?}");
+            assert_eq!(Location::parse(text), Err(LocationError::UnknownVariable), "{text:?}");
         }
     }
 
@@ -213,7 +223,8 @@ mod tests {
             text in "(https?://|/|\\$scheme://)?([a-z./?#]|\\$(host|uri|args|request_uri)|\\PC){0,12}",
             relative: bool,
         ) {
-            if let Ok(location) = Location::parse(&text, relative) {
+            if let Ok(location) = Location::parse(&text) {
+                let location = if relative { location } else { location.absolute() };
                 let filled = location.fill(&ASKED).unwrap();
                 prop_assert!(http::HeaderValue::from_str(&filled).is_ok());
                 let is_path = filled.starts_with('/') && !filled.starts_with("//");

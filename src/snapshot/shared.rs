@@ -41,8 +41,8 @@ impl Shared {
     }
 }
 
-/// Holds on to the snapshot it read last until it is asked again: a worker asks at each tick, and has one after
-/// a snapshot was published, so that an old one is not kept for longer than that.
+/// Holds on to the snapshot it read last until it is asked again: a worker asks whenever one was published, so that an
+/// old one is not kept for longer than that.
 pub struct Reader(Cache<Arc<ArcSwap<Snapshot>>, Arc<Snapshot>>);
 
 impl Reader {

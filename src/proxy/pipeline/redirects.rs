@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use http::uri::{Authority, PathAndQuery};
-use http::{HeaderValue, Request, StatusCode};
+use http::{HeaderValue, Request};
 
 use super::refusal::Refusal;
 use super::target::authority_text;
@@ -65,8 +65,7 @@ impl Question<'_> {
             target => target,
         };
         let location = HeaderValue::from_str(&format!("https://{host}{target}")).ok()?;
-        let status = StatusCode::from_u16(settings.settings.http_redirect_code);
-        let status = status.unwrap_or(StatusCode::PERMANENT_REDIRECT);
+        let status = Redirect::status(settings.settings.http_redirect_code);
         let response = answers::redirect(status, location);
         Some(Box::new(Refusal { response, reason: "https_redirect" }))
     }
