@@ -5,9 +5,9 @@
 //! setting, moving and dropping one are a few instructions. A deadline fires at its time or up to two ticks
 //! later, never earlier. Time in which the worker itself was held up does not count against its peers.
 //!
-//! While nothing happens the interval stops until shortly before something is due, so that an idle worker sleeps,
-//! however many connections it holds. [`Deadlines::now`] is right all the same; [`Deadlines::wake`] starts the interval
-//! again, and so does whoever polls a deadline.
+//! After each sweep the interval stops until shortly before something is due, so that an idle worker sleeps, however
+//! many connections it holds. [`Deadlines::now`] is right all the same; [`Deadlines::wake`] starts the interval again,
+//! and so does whoever polls a deadline: where there is work, that is at once.
 
 use std::cell::{Cell, RefCell};
 use std::pin::Pin;
@@ -62,8 +62,6 @@ struct Table {
     known: Cell<Option<Instant>>,
     stopped: Cell<bool>,
     entries: RefCell<Slab<Entry>>,
-    /// Something happened since the last sweep.
-    busy: Cell<bool>,
     start: Notify,
 }
 
@@ -97,9 +95,6 @@ impl Deadlines {
             self.0.known.set(Some(Instant::now()));
             let due = self.advance(passed);
             let again = at_tick().map(|duration| self.now().after(duration));
-            if self.0.busy.take() {
-                continue;
-            }
             // The interval ticks once more before the first of them is due.
             let next = due.into_iter().chain(again).min();
             let pause = next.map(|at| at.since(self.now()).saturating_sub(TICK));
@@ -129,7 +124,6 @@ impl Deadlines {
 
     /// Something happens: the interval runs, and there is a tick soon with what `at_tick` does.
     pub fn wake(&self) {
-        self.0.busy.set(true);
         if self.start() {
             self.0.start.notify_one();
         }
