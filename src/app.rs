@@ -43,6 +43,7 @@ use crate::store::{Event, Store};
 use crate::supervisor::ledger::Entry;
 use crate::supervisor::link::Link;
 use crate::supervisor::messages::{FromGeneration, Start, ToGeneration};
+use crate::telemetry::histogram::{APPLY_BOUNDS, Histogram};
 use crate::telemetry::logging::Logging;
 use crate::tls::client::ClientTls;
 use crate::tls::own_identity::OwnIdentity;
@@ -111,6 +112,8 @@ struct Control {
     /// Where the settings ask for one.
     ca: Option<WorkloadCa>,
     shared: Shared,
+    /// How long changes took to be in a snapshot, in microseconds.
+    applied: Arc<Histogram>,
     logging: Logging,
     /// What sources told beside objects.
     sources: SourceState,
@@ -163,6 +166,7 @@ impl Control {
             compiled,
             tickets,
             shared,
+            applied: Arc::new(Histogram::new(&APPLY_BOUNDS)),
             logging,
             sources: SourceState::new(now()),
             outbox: None,
@@ -224,6 +228,7 @@ impl Control {
                     }
                 },
                 Some(first) = batch.recv() => {
+                    let (begun, before) = (Instant::now(), self.shared.load().generation);
                     self.apply(first);
                     // What has come in meanwhile is compiled with it.
                     while let Ok(next) = batch.try_recv() {
@@ -231,6 +236,9 @@ impl Control {
                     }
                     self.pass_on_config_map(&config_map_sender);
                     self.compile()?;
+                    if self.shared.load().generation != before {
+                        self.applied.observe(u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX));
+                    }
                 }
                 Some(reload) = reload.recv() => self.reload(reload)?,
                 Some(question) = self.webhook.questions.recv() => self.answer(question),
@@ -424,6 +432,8 @@ impl Control {
             Reload::Rejected(error) => {
                 tracing::error!(%error, "settings not changed: the last good ones stay");
                 self.rejected = Some(error.to_string());
+                self.changes.rejected += 1;
+                self.note_published();
                 self.publish_view();
                 Ok(())
             }

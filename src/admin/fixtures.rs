@@ -19,6 +19,7 @@ use crate::snapshot::hosts::{Action, BackendProtocol, Host, HttpsRedirect, Route
 use crate::snapshot::paths::{PathMap, PathMatch};
 use crate::snapshot::shared::Shared;
 use crate::store::objects::{Kind, ObjectName, ServicePortRef};
+use crate::telemetry::histogram::{APPLY_BOUNDS, Histogram};
 use crate::telemetry::route_stats::{Observation, RouteStats};
 use crate::telemetry::worker_stats::WorkerStats;
 use crate::testing::certificates::{Authority, PemPair};
@@ -85,14 +86,15 @@ impl Gateway {
             last_error: None,
             stale_since: None,
         }];
-        gateway.view.changes = ChangeCounts { dynamic: 5, restart: 1 };
+        gateway.view.changes = ChangeCounts { dynamic: 5, restart: 1, rejected: 2 };
         gateway
     }
 
     pub fn certificate(&mut self, secret: &str, names: &[&str], algorithm: Algorithm) {
         let leaf = self.authority.leaf(names).algorithm(algorithm).ocsp_responder("http://ocsp.example.com");
         let pem = leaf.issue();
-        let certificate = Arc::new(Certificate { pair: Arc::new(pem.parse()), secret: Some(object(secret)) });
+        let (pair, secret) = (Arc::new(pem.parse()), Some(object(secret)));
+        let certificate = Arc::new(Certificate { pair, secret, handshakes: Arc::default() });
         self.pairs.push(pem);
         for name in names {
             let binding = Binding { certificate: certificate.clone(), ingress: None, missing_since: None };
@@ -171,7 +173,9 @@ impl Gateway {
     pub fn state(self) -> (AdminState, watch::Sender<Arc<View>>) {
         let (sender, view) = watch::channel(Arc::new(self.view));
         let shared = Shared::new(Arc::new(self.snapshot));
-        (AdminState { shared, workers: self.workers, access_logs: None, registry: None, view }, sender)
+        let applied = Arc::new(Histogram::new(&APPLY_BOUNDS));
+        let workers = self.workers;
+        (AdminState { shared, workers, access_logs: None, applied, registry: None, view }, sender)
     }
 }
 

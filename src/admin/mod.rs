@@ -27,6 +27,7 @@ use crate::snapshot::Snapshot;
 use crate::snapshot::hosts::{Host, Route};
 use crate::snapshot::shared::Shared;
 use crate::telemetry::access_log::AccessLogs;
+use crate::telemetry::histogram::Histogram;
 use crate::telemetry::worker_stats::WorkerStats;
 
 /// What the admin port shows.
@@ -34,6 +35,8 @@ pub struct AdminState {
     pub shared: Shared,
     pub workers: Vec<Arc<WorkerStats>>,
     pub access_logs: Option<Arc<AccessLogs>>,
+    /// How long changes took from when they were taken up to the snapshot that holds them, in microseconds.
+    pub applied: Arc<Histogram>,
     /// Metrics of parts that keep their own, such as the workload CA.
     pub registry: Option<Arc<Registry>>,
     pub view: watch::Receiver<Arc<View>>,

@@ -151,7 +151,7 @@ async fn equal_certificates_out_of_two_secrets_are_two_rows() {
     let name = HostName::new("a.example.com").unwrap();
     let first = gateway.snapshot.certificates.exact.get(&name).unwrap().iter().next().unwrap().clone();
     let pair = first.certificate.pair.clone();
-    let twin = Arc::new(Certificate { pair, secret: Some(object("b/tls")) });
+    let twin = Arc::new(Certificate { pair, secret: Some(object("b/tls")), handshakes: Arc::default() });
     let of_host = HostCertificates::new(Binding { certificate: twin, ..first }, []);
     gateway.snapshot.certificates.exact.insert(HostName::new("b.example.com").unwrap(), Arc::new(of_host));
     let answer = Server::start(gateway).await.get("/api/v1/certificates").await.json();

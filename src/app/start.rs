@@ -31,6 +31,7 @@ impl Control {
             shared: self.shared.clone(),
             workers: self.workers.stats.clone(),
             access_logs: Some(self.workers.access_logs.clone()),
+            applied: self.applied.clone(),
             registry: Some(Arc::new(registry)),
             view: self.view.subscribe(),
         };

@@ -209,13 +209,21 @@ impl Worker {
     }
 
     fn count_handshake(&self, accepted: &Accepted) {
-        match accepted.resumed {
-            true => self.stats.handshakes_resumed.add_one(),
-            false => {
-                self.stats.handshakes_full.add_one();
-                self.count_staple(accepted);
-            }
+        let (stats, identity) = (&self.stats, &accepted.identity);
+        if identity.default && identity.sni.is_some() {
+            stats.sni_no_match.add_one();
         }
+        if accepted.resumed {
+            return stats.handshakes_resumed.add_one();
+        }
+        stats.handshakes_full.add_one();
+        identity.certificate.handshakes.add_one();
+        match (identity.default, identity.known) {
+            (true, true) => stats.default_for_host.add_one(),
+            (true, false) => stats.default_for_others.add_one(),
+            (false, _) => {}
+        }
+        self.count_staple(accepted);
     }
 
     fn count_staple(&self, accepted: &Accepted) {

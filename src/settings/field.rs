@@ -27,12 +27,13 @@ impl Class {
     }
 }
 
-/// How many changes there were of each class, of settings and of objects.
+/// How many changes there were of each class, of settings and of objects, and edits of the settings that were refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ChangeCounts {
     pub dynamic: u64,
     pub restart: u64,
+    pub rejected: u64,
 }
 
 impl ChangeCounts {
@@ -48,7 +49,11 @@ impl ChangeCounts {
 
     /// The larger of the two, by class: counters never go back.
     pub fn max(self, other: Self) -> Self {
-        Self { dynamic: self.dynamic.max(other.dynamic), restart: self.restart.max(other.restart) }
+        Self {
+            dynamic: self.dynamic.max(other.dynamic),
+            restart: self.restart.max(other.restart),
+            rejected: self.rejected.max(other.rejected),
+        }
     }
 }
 

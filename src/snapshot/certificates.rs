@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::SharedMap;
 use crate::names::object::ObjectName;
 use crate::names::{HostName, HostPattern, parent_of};
+use crate::telemetry::worker_stats::Counter;
 use crate::tls::keys::{ClientKeys, KeyPair};
 use crate::tls::ocsp::{OcspStatus, Stapled};
 
@@ -170,4 +171,7 @@ pub struct Certificate {
     pub pair: Arc<KeyPair>,
     /// `None` for the generated default certificate.
     pub secret: Option<ObjectName>,
+    /// Full handshakes that it was served in for its host. A certificate that takes its place from the same Secret
+    /// counts on.
+    pub handshakes: Arc<Counter>,
 }

@@ -26,7 +26,9 @@ pub struct Entry {
     pub changes: ChangeCounts,
 }
 
-const SIZE: usize = 24;
+const SIZE: usize = 32;
+/// What a generation of the first version writes.
+const LEAST: usize = 24;
 /// An entry that changes each time it is looked at is taken as it was seen last.
 const LOOKS: usize = 8;
 
@@ -40,7 +42,8 @@ impl Ledger {
 
     /// Writes the entry.
     pub fn write(&self, entry: &Entry) -> io::Result<()> {
-        let numbers = [entry.snapshot, entry.changes.dynamic, entry.changes.restart];
+        let ChangeCounts { dynamic, restart, rejected } = entry.changes;
+        let numbers = [entry.snapshot, dynamic, restart, rejected];
         let mut bytes = [0; SIZE];
         for (place, number) in bytes.chunks_exact_mut(8).zip(numbers) {
             place.copy_from_slice(&number.to_ne_bytes());
@@ -63,10 +66,12 @@ impl Ledger {
     }
 
     fn look(&self) -> io::Result<Entry> {
-        let mut numbers = [[0; 8]; 3];
-        self.0.read_exact_at(numbers.as_flattened_mut(), 0)?;
-        let [snapshot, dynamic, restart] = numbers.map(u64::from_ne_bytes);
-        Ok(Entry { snapshot, changes: ChangeCounts { dynamic, restart } })
+        let mut numbers = [[0; 8]; SIZE / 8];
+        if self.0.read_at(numbers.as_flattened_mut(), 0)? < LEAST {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let [snapshot, dynamic, restart, rejected] = numbers.map(u64::from_ne_bytes);
+        Ok(Entry { snapshot, changes: ChangeCounts { dynamic, restart, rejected } })
     }
 }
 
@@ -100,7 +105,8 @@ mod tests {
         let theirs = Ledger::from(ours.as_fd().try_clone_to_owned().unwrap());
         assert_eq!(ours.read().unwrap(), Entry::default());
         for snapshot in [1, u64::MAX] {
-            let entry = Entry { snapshot, changes: ChangeCounts { dynamic: snapshot / 2, restart: 2 } };
+            let entry =
+                Entry { snapshot, changes: ChangeCounts { dynamic: snapshot / 2, restart: 2, rejected: 1 } };
             theirs.write(&entry).unwrap();
             assert_eq!(ours.read().unwrap(), entry);
         }
@@ -108,9 +114,21 @@ mod tests {
 
     #[test]
     fn the_larger_numbers_count() {
-        let entry =
-            |snapshot, dynamic, restart| Entry { snapshot, changes: ChangeCounts { dynamic, restart } };
+        let entry = |snapshot, dynamic, restart| Entry {
+            snapshot,
+            changes: ChangeCounts { dynamic, restart, rejected: restart },
+        };
         assert_eq!(entry(5, 1, 9).max(entry(4, 8, 2)), entry(5, 8, 9));
+    }
+
+    #[test]
+    fn a_ledger_of_the_first_version_counts_as_well() {
+        let older = Ledger::new().unwrap();
+        ftruncate(&older.0, LEAST as u64).unwrap();
+        older.0.write_all_at(&[1; 16], 0).unwrap();
+        let number = u64::from_ne_bytes([1; 8]);
+        let changes = ChangeCounts { dynamic: number, ..ChangeCounts::default() };
+        assert_eq!(older.read().unwrap(), Entry { snapshot: number, changes });
     }
 
     #[test]

@@ -5,6 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Upper bounds of request and response durations, in microseconds: Prometheus' default buckets.
 pub const DURATION_BOUNDS: [u64; 11] =
     [5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000, 5_000_000, 10_000_000];
+/// Upper bounds of the time that a change of the configuration takes, in microseconds.
+pub const APPLY_BOUNDS: [u64; 11] =
+    [100, 250, 500, 1_000, 2_500, 5_000, 10_000, 50_000, 100_000, 500_000, 1_000_000];
 /// Upper bounds of request and response sizes, in bytes.
 pub const SIZE_BOUNDS: [u64; 11] = [
     100,

@@ -63,6 +63,12 @@ pub struct WorkerStats {
     /// Full handshakes without a staple though the certificate must be stapled (RFC 7633).
     pub must_staple_unstapled: Counter,
     pub handshakes_failed: HandshakeFailures,
+    /// Handshakes that asked for a name which no certificate is bound to, and got the default certificate.
+    pub sni_no_match: Counter,
+    /// Full handshakes with the default certificate for a host that is served: its own certificate is missing.
+    pub default_for_host: Counter,
+    /// Full handshakes with the default certificate for no name or for one that nobody serves.
+    pub default_for_others: Counter,
     /// Requests that no route was found for.
     pub unrouted: RouteStats,
     /// Connections and streams that ended in a panic; the worker goes on.

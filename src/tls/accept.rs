@@ -45,6 +45,8 @@ pub struct ServedIdentity {
     pub certificate: Arc<Certificate>,
     /// No certificate is bound to the name: the default one was served.
     pub default: bool,
+    /// There are rules or certificates for the name.
+    pub known: bool,
     pub policy: Arc<TlsPolicy>,
     pub port: TlsPort,
     /// The client, where it showed a certificate of the mesh in this handshake.
@@ -142,7 +144,15 @@ fn decide(
     Ok(Decision {
         certified: with_staple.unwrap_or(&certificate.pair.certified).clone(),
         stapled: with_staple.is_some(),
-        identity: ServedIdentity { sni, certificate, default: bound.is_none(), policy, port, client: None },
+        identity: ServedIdentity {
+            sni,
+            certificate,
+            default: bound.is_none(),
+            known,
+            policy,
+            port,
+            client: None,
+        },
     })
 }
 

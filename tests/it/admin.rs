@@ -12,6 +12,7 @@ use portcullis::admin::{AdminState, serve};
 use portcullis::compile::Compiled;
 use portcullis::settings::Settings;
 use portcullis::snapshot::shared::Shared;
+use portcullis::telemetry::histogram::{APPLY_BOUNDS, Histogram};
 use portcullis::tls::tickets::Tickets;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -32,7 +33,9 @@ fn start() -> SocketAddr {
         let (_sender, view) = watch::channel(Arc::new(view));
         let shared = Shared::new(Arc::new(snapshot));
         let workers = vec![Arc::default()];
-        let state = Arc::new(AdminState { shared, workers, access_logs: None, registry: None, view });
+        let applied = Arc::new(Histogram::new(&APPLY_BOUNDS));
+        let state =
+            Arc::new(AdminState { shared, workers, access_logs: None, applied, registry: None, view });
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async { serve(tokio::net::TcpListener::from_std(listener).unwrap(), state).await });
     });

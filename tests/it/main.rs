@@ -19,6 +19,7 @@ mod image;
 mod inner_ca;
 mod manifests;
 mod mesh;
+mod metrics;
 mod monitoring;
 mod network;
 mod ocsp;

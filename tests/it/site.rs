@@ -133,8 +133,12 @@ impl Site {
     }
 
     pub fn api(&self, what: &str) -> Value {
-        let (_, body) = get(self.admin, "admin", &format!("/api/v1/{what}")).expect("the admin port answers");
-        serde_json::from_str(&body).unwrap()
+        serde_json::from_str(&self.admin_text(&format!("/api/v1/{what}"))).unwrap()
+    }
+
+    /// What the admin port answers.
+    pub fn admin_text(&self, path: &str) -> String {
+        get(self.admin, "admin", path).expect("the admin port answers").1
     }
 
     /// The reasons of all diagnostics.

@@ -87,7 +87,9 @@ families! {
     GENERATION: Gauge "portcullis_generation" []
         "Counts up with every snapshot that is published.";
     CONFIG_CHANGES: Counter "portcullis_config_changes_total" ["class"]
-        "Changed settings and objects by class: dynamic, applied in place, or restart, for a new worker generation. Goes on across generations.";
+        "Changed settings and objects by class: dynamic, applied in place, or restart, for a new worker generation; and rejected, edits of the settings that were refused. Goes on across generations.";
+    APPLY_DURATION: Histogram "portcullis_config_apply_duration_seconds" []
+        "Time from a change taken up to the snapshot that holds it.";
     RESTART_PENDING: Gauge "portcullis_restart_pending" []
         "Changed settings that wait for a new worker generation.";
     SOURCE_SYNCED: Gauge "portcullis_source_synced" ["source"]
@@ -104,6 +106,8 @@ families! {
         "Backends that routes lead to.";
     ENDPOINTS: Gauge "portcullis_endpoints" []
         "Endpoints of all backends.";
+    CERTIFICATE_ERRORS: Gauge "portcullis_certificate_errors" ["namespace", "secret_name", "reason"]
+        "1 for each error of a Secret: a certificate or key that cannot be used, while an older one may be served, or one that has expired.";
     CERTIFICATES: Gauge "portcullis_certificates" ["state"]
         "Certificates by state: valid, expiring (within 14 days), expired or not_yet_valid.";
     OCSP: Gauge "portcullis_ocsp_certificates" ["state"]
@@ -121,6 +125,12 @@ families! {
         "TLS handshakes by result: full, resumed or failed.";
     HANDSHAKE_FAILURES: Counter "portcullis_tls_handshake_failures_total" ["reason"]
         "TLS handshakes that came to nothing.";
+    SNI_NO_MATCH: Counter "portcullis_sni_no_match_total" []
+        "TLS handshakes that asked for a name which no certificate is bound to, and got the default certificate.";
+    DEFAULT_CERTIFICATE: Counter "portcullis_default_certificate_served_total" ["host_configured"]
+        "Full TLS handshakes with the default certificate; host_configured is true for a host that is served, whose own certificate is missing.";
+    CERTIFICATE_HANDSHAKES: Counter "portcullis_certificate_handshakes_total" ["namespace", "secret_name", "host"]
+        "Full TLS handshakes by certificate and the host it was served for, once there was one; host _ is the default certificate.";
     HANDSHAKES_STAPLED: Counter "portcullis_tls_handshakes_stapled_total" []
         "Full TLS handshakes for which a fresh OCSP staple was at hand; it goes to clients that ask for one.";
     HANDSHAKES_UNSTAPLED: Counter "portcullis_tls_handshakes_unstapled_total" []

@@ -25,8 +25,9 @@ use super::view::{SourceStatus, View};
 use crate::diagnostics::Severity;
 use crate::names::HostPattern;
 use crate::snapshot::Snapshot;
-use crate::snapshot::certificates::Certificate;
+use crate::snapshot::certificates::{Binding, Certificate, CertificateMap};
 use crate::snapshot::hosts::Action;
+use crate::store::objects::Kind;
 
 /// What the answer is labelled with.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -51,6 +52,8 @@ pub fn render(state: &AdminState, now: i64) -> String {
     policies(&mut out, &snapshot, state);
     certificates(&mut out, &snapshot, now);
     configuration(&mut out, &snapshot, &view);
+    let applied = traffic::add_up([&*state.applied].into_iter(), traffic::MICROSECONDS);
+    out.family(&family::APPLY_DURATION).distribution(&[], &applied);
     orphans(&mut out, &snapshot);
     process::process(&mut out, view.started);
 
@@ -107,6 +110,8 @@ fn certificates(out: &mut Exposition, snapshot: &Snapshot, now: i64) {
         );
     }
 
+    handshakes(out, &snapshot.certificates);
+
     let mut states =
         BTreeMap::from(["valid", "expiring", "expired", "not_yet_valid"].map(|state| (state, 0)));
     let mut staples: BTreeMap<_, u64> = BTreeMap::new();
@@ -120,6 +125,25 @@ fn certificates(out: &mut Exposition, snapshot: &Snapshot, now: i64) {
     let mut family = out.family(&family::OCSP);
     staples.iter().for_each(|(state, count)| family.add(&[state], count));
     staple_times(out, &all, snapshot, now);
+}
+
+/// Those that have been served, by Secret and host.
+fn handshakes(out: &mut Exposition, map: &CertificateMap) {
+    let exact = map.exact.iter().map(|(name, of_host)| (HostPattern::Exact(name.clone()), of_host));
+    let wildcard = map.wildcard.iter().map(|(name, of_host)| (HostPattern::Wildcard(name.clone()), of_host));
+    let all = exact.chain(wildcard).chain([(HostPattern::Any, &map.default)]);
+    let mut counts: BTreeMap<_, u64> = BTreeMap::new();
+    for (host, of_host) in all {
+        for Binding { certificate, .. } in of_host.iter() {
+            *counts.entry((certificate.secret.as_ref(), host.clone())).or_default() +=
+                certificate.handshakes.get();
+        }
+    }
+    let mut family = out.family(&family::CERTIFICATE_HANDSHAKES);
+    for ((secret, host), count) in counts.into_iter().filter(|(_, count)| *count > 0) {
+        let (namespace, name) = secret.map_or(("", ""), |secret| (&*secret.namespace, &*secret.name));
+        family.add(&[namespace, name, &host_label(&host)], count);
+    }
 }
 
 /// Age and rest of each staple, in seconds.
@@ -233,6 +257,7 @@ fn configuration(out: &mut Exposition, snapshot: &Snapshot, view: &View) {
     let mut family = out.family(&family::CONFIG_CHANGES);
     family.add(&["dynamic"], view.changes.dynamic);
     family.add(&["restart"], view.changes.restart);
+    family.add(&["rejected"], view.changes.rejected);
     out.family(&family::RESTART_PENDING).add(&[], view.pending_restart.len());
     let mut family = out.family(&family::SOURCE_SYNCED);
     let sources: BTreeMap<_, _> = view.sources.iter().map(|source| (&source.name, source)).collect();
@@ -251,6 +276,15 @@ fn configuration(out: &mut Exposition, snapshot: &Snapshot, view: &View) {
     for ((severity, reason), count) in findings {
         family.add(&[severity_name(severity), reason], count);
     }
+
+    let errors = view.diagnostics.iter().filter(|found| found.severity == Severity::Error);
+    let of_secrets = errors.filter_map(|found| {
+        let secret = found.object.as_ref().filter(|object| object.kind == Kind::Secret)?;
+        Some([&*secret.namespace, &*secret.name, found.reason])
+    });
+    let of_secrets: BTreeSet<_> = of_secrets.collect();
+    let mut family = out.family(&family::CERTIFICATE_ERRORS);
+    of_secrets.iter().for_each(|labels| family.add(labels, 1));
 
     out.family(&family::HOSTS).add(&[], snapshot.hosts.patterns().count());
     out.family(&family::CLUSTERS).add(&[], snapshot.clusters.0.len());

@@ -164,7 +164,7 @@ fn dashboards_made_for_ingress_nginx_find_what_they_ask_for() {
     ] {
         assert_eq!(value(&samples, name, &[]), Some(expected), "{name}");
     }
-    for (class, expected) in [("dynamic", 5.0), ("restart", 1.0)] {
+    for (class, expected) in [("dynamic", 5.0), ("restart", 1.0), ("rejected", 2.0)] {
         let changes = value(&samples, "portcullis_config_changes_total", &[("class", class)]);
         assert_eq!(changes, Some(expected), "{class}");
     }

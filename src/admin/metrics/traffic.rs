@@ -87,7 +87,7 @@ pub(super) fn requests(out: &mut Exposition, snapshot: &Snapshot, workers: &[Arc
 }
 
 /// How many of what a histogram counts make one of what its family is in.
-const MICROSECONDS: f64 = 1e6;
+pub(super) const MICROSECONDS: f64 = 1e6;
 const BYTES: f64 = 1.0;
 
 fn histograms(out: &mut Exposition, family: &'static Family, traffic: &Traffic<'_>, per: f64, pick: Pick) {
@@ -100,7 +100,7 @@ fn histograms(out: &mut Exposition, family: &'static Family, traffic: &Traffic<'
 
 // Counts beyond 2^53 would be rounded, which nobody notices.
 #[allow(clippy::cast_precision_loss)]
-fn add_up<'a>(histograms: impl Iterator<Item = &'a Histogram>, per: f64) -> Distribution {
+pub(super) fn add_up<'a>(histograms: impl Iterator<Item = &'a Histogram>, per: f64) -> Distribution {
     let mut total = Distribution::default();
     for histogram in histograms {
         let buckets = histogram.cumulative().map(|(bound, count)| {
@@ -140,6 +140,10 @@ pub(super) fn workers(out: &mut Exposition, workers: &[Arc<WorkerStats>]) {
     family.add(&["failed"], failures.values().sum::<u64>());
     let mut family = out.family(&family::HANDSHAKE_FAILURES);
     failures.iter().for_each(|(reason, count)| family.add(&[reason], count));
+    out.family(&family::SNI_NO_MATCH).add(&[], counter(|w| &w.sni_no_match));
+    let mut family = out.family(&family::DEFAULT_CERTIFICATE);
+    family.add(&["true"], counter(|w| &w.default_for_host));
+    family.add(&["false"], counter(|w| &w.default_for_others));
     out.family(&family::HANDSHAKES_STAPLED).add(&[], counter(|w| &w.handshakes_stapled));
     out.family(&family::HANDSHAKES_UNSTAPLED).add(&[], counter(|w| &w.handshakes_unstapled));
     out.family(&family::MUST_STAPLE_UNSTAPLED).add(&[], counter(|w| &w.must_staple_unstapled));

@@ -192,7 +192,7 @@ impl<'a> Resolver<'a> {
         let known = self
             .bindings()
             .find(|b| b.certificate.secret.is_none() && Arc::ptr_eq(&b.certificate.pair, pair));
-        let new = || Arc::new(Certificate { pair: pair.clone(), secret: None });
+        let new = || Arc::new(Certificate { pair: pair.clone(), secret: None, handshakes: Arc::default() });
         let certificate = known.map_or_else(new, |known| known.certificate.clone());
         Binding { certificate, ingress: None, missing_since: None }
     }
@@ -232,13 +232,17 @@ impl<'a> Resolver<'a> {
 
     /// Keeps what an equal pair of the same Secret is served as: a change of labels changes nothing.
     fn bind(&self, claim: &Claim<'_>, pair: &Arc<KeyPair>) -> Binding {
-        let is_known = |known: &&Arc<Certificate>| {
-            known.secret.as_ref() == Some(&claim.secret) && known.pair.digest == pair.digest
-        };
-        let new = || Arc::new(Certificate { pair: pair.clone(), secret: Some(claim.secret.clone()) });
         let served = self.bindings().map(|binding| &binding.certificate);
         let awaited = self.awaited_before().map(|awaited| &awaited.certificate);
-        let certificate = served.chain(awaited).find(is_known).map_or_else(new, |known| known.clone());
+        let of_the_secret =
+            served.chain(awaited).filter(|known| known.secret.as_ref() == Some(&claim.secret));
+        let mut before = None;
+        let known =
+            of_the_secret.inspect(|known| before = Some(*known)).find(|it| it.pair.digest == pair.digest);
+        let certificate = known.cloned().unwrap_or_else(|| {
+            let handshakes = before.map(|before| before.handshakes.clone()).unwrap_or_default();
+            Arc::new(Certificate { pair: pair.clone(), secret: Some(claim.secret.clone()), handshakes })
+        });
         Binding { certificate, ingress: claim.ingress().cloned(), missing_since: None }
     }
 

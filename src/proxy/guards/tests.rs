@@ -20,7 +20,7 @@ fn snapshot(generation: u64, strict: bool) -> Snapshot {
     let tickets = Tickets::new(settings.ssl_session_timeout).unwrap();
     let tls = TlsPolicy::new(&settings, &tickets).unwrap();
     let pair = Arc::new(Authority::new("default").pair(&["gateway.example"]));
-    let certificate = Arc::new(Certificate { pair, secret: None });
+    let certificate = Arc::new(Certificate { pair, secret: None, handshakes: Arc::default() });
     let default = HostCertificates::new(Binding { certificate, ingress: None, missing_since: None }, []);
     let mut snapshot = Snapshot::empty(settings, Arc::new(tls), Arc::new(default));
     snapshot.generation = generation;
