@@ -296,17 +296,23 @@ impl Control {
         while let Ok(question) = self.webhook.questions.try_recv() {
             self.answer(question);
         }
-        if let Some(outbox) = self.outbox.take() {
-            outbox.end(closing == Closing::All).await;
-        }
-        let ca = self.ca.take();
+        let (ca, outbox, last) = (self.ca.take(), self.outbox.take(), closing == Closing::All);
         let stats = self.workers.stats.clone();
         let connections = || stats.iter().map(|worker| worker.connections.get()).sum();
         let link = &self.succession.link;
+        // All at once: an API server that does not answer must not keep connections from being drained.
         let ended = async move {
-            if let Some(ca) = ca {
-                ca.end().await;
-            }
+            let ca_ended = async {
+                if let Some(ca) = ca {
+                    ca.end().await;
+                }
+            };
+            let told = async {
+                if let Some(outbox) = outbox {
+                    outbox.end(last).await;
+                }
+            };
+            tokio::join!(ca_ended, told)
         };
         let mut drained = std::pin::pin!(async { tokio::join!(ended, self.workers.drain(closing)) });
         loop {

@@ -1,14 +1,18 @@
 //! What the supervisor and a worker generation talk over: a pair of connected Unix sockets that keep messages
 //! apart (`SOCK_SEQPACKET`), so that there is no length prefix to get wrong, and that pass file descriptors.
 //!
-//! One message is one JSON document of at most [`LARGEST`] bytes. Sending never waits: the other side may be
-//! stuck, and this one has a gateway to run. Buffers are wiped, because session ticket keys pass through them.
+//! One message is one JSON document. A long one, settings with thousands of networks for instance, lies in shared
+//! memory, whose descriptor is sent in its place. Sending never waits: the other side may be stuck, and this one has a
+//! gateway to run. Buffers are wiped, because session ticket keys pass through them.
 
-use std::io::{self, IoSlice, IoSliceMut};
+use std::fs::File;
+use std::io::{self, IoSlice, IoSliceMut, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
@@ -20,12 +24,18 @@ use tokio::io::Interest;
 use tokio::net::UnixStream;
 use zeroize::Zeroizing;
 
-/// Bytes of one message.
-pub const LARGEST: usize = 64 * 1024;
+/// Bytes of a message as it goes through the socket.
+const LARGEST_BY_SOCKET: usize = 64 * 1024;
+/// Bytes of any message.
+pub const LARGEST: usize = 64 * 1024 * 1024;
 /// File descriptors that one message may carry; the kernel allows 253.
 pub const MOST_DESCRIPTORS: usize = 128;
 
-const CONTROL: usize = rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS));
+/// Stands for a message that lies in the memory behind the first descriptor. No JSON begins with this byte.
+const IN_MEMORY: &[u8] = &[0];
+
+/// One more than a message may carry, for the memory that it lies in.
+const CONTROL: usize = rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS + 1));
 
 /// One end.
 #[derive(Debug)]
@@ -146,12 +156,27 @@ fn send(
     if bytes.len() > LARGEST || descriptors.len() > MOST_DESCRIPTORS {
         return Err(ChannelError::TooLarge);
     }
+    if bytes.len() <= LARGEST_BY_SOCKET {
+        return send_bytes(channel, &bytes, descriptors);
+    }
+    let mut memory =
+        File::from(memfd_create("portcullis-message", MemfdFlags::CLOEXEC).map_err(io::Error::from)?);
+    memory.write_all(&bytes)?;
+    let descriptors: Vec<_> = [memory.as_fd()].into_iter().chain(descriptors.iter().copied()).collect();
+    send_bytes(channel, IN_MEMORY, &descriptors)
+}
+
+fn send_bytes(
+    channel: BorrowedFd<'_>,
+    bytes: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+) -> Result<(), ChannelError> {
     let mut space = [MaybeUninit::uninit(); CONTROL];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
         return Err(ChannelError::TooLarge);
     }
-    match sendmsg(channel, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL) {
+    match sendmsg(channel, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL) {
         Ok(_) => Ok(()),
         Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => Err(ChannelError::Closed),
         Err(Errno::AGAIN) => Err(ChannelError::Full),
@@ -160,7 +185,7 @@ fn send(
 }
 
 fn try_receive<M: DeserializeOwned>(channel: BorrowedFd<'_>) -> Result<Option<Received<M>>, ChannelError> {
-    let mut bytes = Zeroizing::new(vec![0; LARGEST]);
+    let mut bytes = Zeroizing::new(vec![0; LARGEST_BY_SOCKET]);
     let mut space = [MaybeUninit::uninit(); CONTROL];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::CMSG_CLOEXEC;
@@ -185,8 +210,23 @@ fn try_receive<M: DeserializeOwned>(channel: BorrowedFd<'_>) -> Result<Option<Re
     if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
         return Err(ChannelError::TooLarge);
     }
-    let message = serde_json::from_slice(bytes.get(..received.bytes).unwrap_or_default());
+    bytes.truncate(received.bytes);
+    if *bytes == IN_MEMORY && !descriptors.is_empty() {
+        bytes = read_memory(&File::from(descriptors.remove(0)))?;
+    }
+    let message = serde_json::from_slice(&bytes);
     Ok(Some(Received { message: message.map_err(|error| malformed(&error))?, descriptors }))
+}
+
+/// The message in this memory, read from its start wherever the sender left off.
+fn read_memory(memory: &File) -> Result<Zeroizing<Vec<u8>>, ChannelError> {
+    let length = usize::try_from(memory.metadata()?.len()).unwrap_or(usize::MAX);
+    if length > LARGEST {
+        return Err(ChannelError::TooLarge);
+    }
+    let mut bytes = Zeroizing::new(vec![0; length]);
+    memory.read_exact_at(&mut bytes, 0)?;
+    Ok(bytes)
 }
 
 fn malformed(error: &serde_json::Error) -> ChannelError {
@@ -198,7 +238,7 @@ mod tests {
     use std::net::TcpListener;
 
     use proptest::prelude::*;
-    use rustix::net::send as send_bytes;
+    use rustix::net::send as send_raw;
 
     use super::*;
     use crate::supervisor::messages::{FromGeneration, ToGeneration};
@@ -222,17 +262,41 @@ mod tests {
     }
 
     #[test]
+    fn a_long_message_arrives_whole_and_in_its_turn() {
+        let (a, b) = Channel::pair().unwrap();
+        let long = "x".repeat(LARGEST_BY_SOCKET * 5);
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        a.send(&"before", &[]).unwrap();
+        a.send(&long, &[socket.as_fd(); MOST_DESCRIPTORS]).unwrap();
+        a.send(&"after", &[]).unwrap();
+        assert_eq!(b.receive::<String>().unwrap().message, "before");
+        let received = b.receive::<String>().unwrap();
+        assert!(received.message == long);
+        assert_eq!(received.descriptors.len(), MOST_DESCRIPTORS);
+        assert_eq!(b.receive::<String>().unwrap().message, "after");
+    }
+
+    #[test]
+    fn memory_that_is_too_large_or_missing_is_no_message() {
+        let (a, b) = Channel::pair().unwrap();
+        let memory = memfd_create("large", MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&memory, LARGEST as u64 + 1).unwrap();
+        send_bytes(a.0.as_fd(), IN_MEMORY, &[memory.as_fd()]).unwrap();
+        assert!(matches!(b.receive::<String>(), Err(ChannelError::TooLarge)));
+        send_bytes(a.0.as_fd(), IN_MEMORY, &[]).unwrap();
+        assert!(matches!(b.receive::<String>(), Err(ChannelError::Malformed(..))));
+    }
+
+    #[test]
     fn what_is_too_long_is_neither_sent_nor_taken_for_a_message() {
         let (a, b) = Channel::pair().unwrap();
-        let long = "x".repeat(LARGEST);
-        assert!(matches!(a.send(&long, &[]), Err(ChannelError::TooLarge)));
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
         assert!(matches!(a.send(&1, &[socket.as_fd(); MOST_DESCRIPTORS + 1]), Err(ChannelError::TooLarge)));
         a.send(&1, &[socket.as_fd(); MOST_DESCRIPTORS]).unwrap();
         assert_eq!(b.receive::<u8>().unwrap().descriptors.len(), MOST_DESCRIPTORS);
 
-        let longer = vec![b' '; LARGEST + 1];
-        send_bytes(&a.0, &longer, SendFlags::empty()).unwrap();
+        let longer = vec![b' '; LARGEST_BY_SOCKET + 1];
+        send_raw(&a.0, &longer, SendFlags::empty()).unwrap();
         assert!(matches!(b.receive::<String>(), Err(ChannelError::TooLarge)));
         a.send(&1, &[]).unwrap();
         assert_eq!(b.receive::<u8>().unwrap().message, 1);
@@ -241,7 +305,7 @@ mod tests {
     #[test]
     fn sending_to_one_who_does_not_read_never_waits() {
         let (a, _b) = Channel::pair().unwrap();
-        let text = "x".repeat(LARGEST / 2);
+        let text = "x".repeat(LARGEST_BY_SOCKET / 2);
         let mut sent = 0;
         while a.send(&text, &[]).is_ok() {
             sent += 1;
@@ -254,9 +318,9 @@ mod tests {
         #[test]
         fn foreign_bytes_are_an_error_at_worst(bytes in prop::collection::vec(any::<u8>(), 1..300)) {
             let (a, b) = Channel::pair().unwrap();
-            send_bytes(&a.0, &bytes, SendFlags::empty()).unwrap();
+            send_raw(&a.0, &bytes, SendFlags::empty()).unwrap();
             let _ = b.receive::<ToGeneration>();
-            send_bytes(&a.0, &bytes, SendFlags::empty()).unwrap();
+            send_raw(&a.0, &bytes, SendFlags::empty()).unwrap();
             let _ = b.receive::<FromGeneration>();
             a.send(&7, &[]).unwrap();
             prop_assert_eq!(b.receive::<u8>().unwrap().message, 7);
@@ -270,7 +334,7 @@ mod tests {
             if let Some(place) = bytes.get_mut(at) {
                 *place = byte;
             }
-            send_bytes(&a.0, &bytes, SendFlags::empty()).unwrap();
+            send_raw(&a.0, &bytes, SendFlags::empty()).unwrap();
             let _ = b.receive::<FromGeneration>();
         }
     }

@@ -1,6 +1,6 @@
 //! One worker generation as the supervisor sees it: a process and the channel to it.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::rc::Rc;
 
 use rustix::process::{Pid, Signal, WaitStatus, kill_process};
@@ -72,19 +72,19 @@ impl Generation {
         })
     }
 
-    /// Tells it what it starts from.
-    pub fn start(&self, start: Start) {
-        self.send(&ToGeneration::Start(start), &[self.ledger.as_fd()]);
+    /// Tells it what it starts from, which it waits for.
+    pub fn start(&self, start: Start) -> Result<(), ChannelError> {
+        self.channel.send(&ToGeneration::Start(start), &[self.ledger.as_fd()])
     }
 
     /// Tells it. A generation that cannot be told is stuck or gone; both show in other ways.
     pub fn tell(&self, message: &ToGeneration) {
-        self.send(message, &[]);
-    }
-
-    fn send(&self, message: &ToGeneration, descriptors: &[BorrowedFd<'_>]) {
-        if let Err(error) = self.channel.send(message, descriptors) {
-            tracing::debug!(pid = self.pid, %error, "a generation cannot be told");
+        match self.channel.send(message, &[]) {
+            Ok(()) => {}
+            Err(error @ ChannelError::Closed) => {
+                tracing::debug!(pid = self.pid, %error, "a generation is not told")
+            }
+            Err(error) => tracing::error!(pid = self.pid, %error, "a generation cannot be told"),
         }
     }
 

@@ -72,8 +72,10 @@ impl Link {
 
     /// Tells the supervisor. That it has gone is noticed by [`Messages::next`].
     pub fn tell(&self, message: &FromGeneration) {
-        if let Err(error) = self.channel.send(message, &[]) {
-            tracing::debug!(%error, "the supervisor cannot be told");
+        match self.channel.send(message, &[]) {
+            Ok(()) => {}
+            Err(error @ ChannelError::Closed) => tracing::debug!(%error, "the supervisor is not told"),
+            Err(error) => tracing::error!(%error, "the supervisor cannot be told"),
         }
     }
 

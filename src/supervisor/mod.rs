@@ -27,7 +27,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-use self::channel::Channel;
+use self::channel::{Channel, ChannelError};
 use self::generation::{Generation, Heard};
 use self::image::Image;
 pub use self::image::SUBCOMMAND;
@@ -106,6 +106,8 @@ struct Supervisor {
 #[derive(Default)]
 struct LastGood {
     settings: Box<Settings>,
+    /// Whether a generation has said what it runs on; else those are the defaults.
+    told: bool,
     listeners: Vec<Listener>,
     tickets: Option<TicketKeys>,
     /// What was published by those that have gone.
@@ -335,15 +337,24 @@ impl Supervisor {
         if role == Role::Candidate {
             generation.deadline = Some(Instant::now() + self.last_good.settings.restart_timeout);
         }
-        generation.start(Start {
+        let start = Start {
             generation: number,
             succeeds: role == Role::Candidate,
-            settings: (role == Role::Replacement).then(|| self.last_good.settings.clone()),
+            settings: (role == Role::Replacement && self.last_good.told)
+                .then(|| self.last_good.settings.clone()),
             tickets: self.last_good.tickets.clone(),
             snapshot: published.snapshot,
             changes: published.changes,
-        });
-        Ok(generation)
+        };
+        match generation.start(start) {
+            // One that has ended already tells why by its exit code.
+            Ok(()) | Err(ChannelError::Closed) => Ok(generation),
+            Err(error) => {
+                // It would wait for ever.
+                generation.kill();
+                Err(std::io::Error::other(error))
+            }
+        }
     }
 
     /// What any generation has published.
@@ -373,6 +384,7 @@ impl Supervisor {
         if let Some(settings) = &generation.settings {
             self.logging.set(settings);
             self.last_good.settings.clone_from(settings);
+            self.last_good.told = true;
         }
     }
 

@@ -199,6 +199,20 @@ fn generations_that_are_killed_are_replaced_and_connections_wait_for_them() {
 }
 
 #[test]
+fn settings_of_any_size_outlive_a_crash() {
+    let mut gateway = Plan::new(backend::start()).start();
+    let networks: Vec<_> = (0..8000).map(|n| format!("10.{}.{}.0/24", n / 256, n % 256)).collect();
+    gateway.set("proxy-real-ip-cidr", &format!("[{}]", networks.join(", ")));
+    let taken = |status: &Value| status["changes"]["dynamic"].as_u64() > Some(0);
+    let status = gateway.until("the setting is taken over", taken);
+    let (serving, pid) = in_state(&status, "serving")[0];
+    kill(pid, Signal::KILL);
+    let after = gateway.until_after(serving);
+    assert!(after > serving);
+    assert_eq!(gateway.stop(), Some(0));
+}
+
+#[test]
 fn a_kill_at_any_moment_of_a_handover_leaves_a_serving_gateway() {
     let mut gateway = Plan::new(backend::start()).start();
     for (round, workers) in (0..12u64).zip(["3", "2"].into_iter().cycle()) {
