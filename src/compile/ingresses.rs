@@ -26,15 +26,8 @@ pub(super) fn diagnose_ingress(ingress: &Ingress, classes: &Classes, settings: &
     for (index, rule) in ingress.rules.iter().enumerate() {
         findings.rule(index, rule, ingress.default_backend.is_some());
     }
-    match &ingress.default_backend {
-        Some(Backend::Resource) => findings.resource("spec.defaultBackend.resource".into()),
-        None if ingress.rules.is_empty() => findings.add(
-            Severity::Warning,
-            "spec".into(),
-            "EmptyIngress",
-            "It has neither rules nor a default backend and serves nothing.".into(),
-        ),
-        _ => {}
+    if ingress.default_backend == Some(Backend::Resource) {
+        findings.resource("spec.defaultBackend.resource".into());
     }
     findings.found
 }

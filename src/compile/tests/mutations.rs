@@ -261,7 +261,7 @@ fn mutations() -> Vec<Mutation> {
         ("ConfigMap.data", "ConfigMap/roots", "/data/root-cert.pem", json!(&ROOTS[1])),
         // What a whole list stands for is in its items; that the list itself counts is seen by its last item.
         ("Ingress.tls", "Ingress/web", "/spec/tls", json!([])),
-        ("Ingress.rules", "Ingress/web", "/spec/rules", json!([])),
+        ("Ingress.rules", "Ingress/web", "/spec/rules", json!([{ "host": "d.test" }])),
         ("IngressRule.paths", "Ingress/web", "/spec/rules/0/http/paths", json!([])),
         ("Service.ports", "Service/web", "/spec/ports", json!([])),
         ("EndpointSlice.ports", "EndpointSlice/web-1", "/ports", json!([])),

@@ -194,6 +194,16 @@ impl Findings {
         self.add(Severity::Warning, field, reason, message.into());
     }
 
+    /// The last error leaves nothing of the object that could be used, and says what that means.
+    pub(super) fn object_stays(&mut self) {
+        let about = self.object.as_ref();
+        let last =
+            self.list.last_mut().filter(|it| it.severity == Severity::Error && it.object.as_ref() == about);
+        if let Some(last) = last {
+            last.message.push_str("; the object stays as it was, where it was there before");
+        }
+    }
+
     fn wrong_type(&mut self, field: &Field<'_>, expected: &str) {
         let message = format!("expected {expected}, found {}", field.node.shape());
         self.error(field, "WrongType", message);

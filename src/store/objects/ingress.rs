@@ -63,7 +63,7 @@ impl Ingress {
         let mut ingress =
             Self { metadata, class: None, default_backend: None, tls: Vec::new(), rules: Vec::new() };
         let Some(spec) = object.get("spec") else {
-            findings.error(object, "MissingField", "the Ingress has no spec and routes nothing");
+            findings.error(object, "MissingField", "the Ingress has no spec");
             return None;
         };
         spec.only(&["ingressClassName", "defaultBackend", "tls", "rules"], findings);
@@ -79,9 +79,18 @@ impl Ingress {
             ingress.rules = list.list(findings, IngressRule::decode);
             // All rules dropped is not the same as none given, which would claim every host.
             if ingress.rules.is_empty() && list.items(findings).next().is_some() {
-                findings.error(&list, "NoUsableRule", "no rule can be used: the Ingress is ignored");
+                findings.error(&list, "NoUsableRule", "no rule can be used");
                 return None;
             }
+        }
+        // The API server refuses it; a file looks like that when it is written up to here.
+        if ingress.rules.is_empty() && ingress.default_backend.is_none() {
+            findings.error(
+                &spec,
+                "EmptyIngress",
+                "it has neither rules nor a default backend that can be used",
+            );
+            return None;
         }
         Some(ingress)
     }

@@ -56,8 +56,9 @@ fn policy(
 /// What came of one document.
 pub enum Decoded {
     Object(Object),
-    /// Nothing usable; the findings say why.
-    Nothing,
+    /// Nothing of it can be used; the findings say why. It is there all the same, under this name where that can
+    /// be told: whoever has an earlier version keeps it.
+    Unusable(Kind, Option<ObjectName>),
     Unknown(Unknown),
 }
 
@@ -80,9 +81,15 @@ impl Object {
         if !versions.contains(&api_version) {
             return match group(known) == group(api_version) || *kind == Kind::Ingress {
                 true => {
+                    // Only the name counts of what is written in a version that is not read.
+                    let name = Metadata::decode(*kind, &root, &mut Findings::new()).map(|it| it.name);
+                    if let Some(name) = &name {
+                        findings.enter(*kind, name);
+                    }
                     let message = format!("{kind} is read as {known}, not as {}", quoted(api_version));
-                    findings.error(&root, "UnsupportedVersion", message);
-                    Decoded::Nothing
+                    let field = root.get("apiVersion").unwrap_or(root);
+                    findings.error(&field, "UnsupportedVersion", message);
+                    unusable(*kind, name, findings)
                 }
                 // Another API that happens to have a kind of that name, such as Knative's Service.
                 false => {
@@ -90,11 +97,26 @@ impl Object {
                 }
             };
         }
-        let object =
-            Metadata::decode(*kind, &root, findings).and_then(|metadata| decode(metadata, &root, findings));
-        findings.leave();
-        object.map_or(Decoded::Nothing, Decoded::Object)
+        let Some(metadata) = Metadata::decode(*kind, &root, findings) else {
+            return unusable(*kind, None, findings);
+        };
+        let name = metadata.name.clone();
+        match decode(metadata, &root, findings) {
+            Some(object) => {
+                findings.leave();
+                Decoded::Object(object)
+            }
+            None => unusable(*kind, Some(name), findings),
+        }
     }
+}
+
+fn unusable(kind: Kind, name: Option<ObjectName>, findings: &mut Findings) -> Decoded {
+    if name.is_some() {
+        findings.object_stays();
+    }
+    findings.leave();
+    Decoded::Unusable(kind, name)
 }
 
 fn group(api_version: &str) -> &str {

@@ -13,7 +13,7 @@ fn decode(value: &Value) -> (Option<Object>, Vec<String>) {
     let text = |key| node.get_str(key).unwrap_or_default();
     let object = match Object::decode(text("apiVersion"), text("kind"), &node, &mut findings) {
         Decoded::Object(object) => Some(object),
-        Decoded::Nothing => None,
+        Decoded::Unusable(..) => None,
         Decoded::Unknown(unknown) => panic!("{unknown:?}"),
     };
     let findings = findings.into_list().into_iter().map(|it| format!("{} {}", it.reason, it.field));
