@@ -174,6 +174,7 @@ impl<'a> Hosts<'a> {
     }
 
     fn policy(&mut self, ingress: &Ingress, path: &str) -> Arc<RoutePolicy> {
+        // The path of the rule decides, not that of the request: an ACME solver has an Ingress of its own.
         let unredirected = &self.settings.no_tls_redirect_locations;
         let is_unredirected =
             unredirected.iter().any(|location| !location.is_empty() && path.starts_with(location.as_str()));
