@@ -163,7 +163,7 @@ impl Gateway {
         let known = self.snapshot.hosts.find_named(host).cloned();
         let mut routes: Vec<_> = known.iter().flat_map(|host| host.routes.entries()).map(owned).collect();
         routes.push((kind, path.into(), route));
-        let host = Host { pattern: pattern.clone(), routes: PathMap::new(routes), has_tls: true, tls: None };
+        let host = Host { pattern: pattern.clone(), routes: PathMap::new(routes), has_tls: true };
         self.snapshot.hosts.set(&pattern, Some(Arc::new(host)));
         stats
     }

@@ -100,7 +100,7 @@ impl<'a> Hosts<'a> {
         let has_tls = *pattern != HostPattern::Any && ingresses.iter().any(|ingress| !ingress.tls.is_empty());
         let host_refusal = ingresses.iter().find_map(|ingress| self.prepare(ingress).host_refusal);
         let routes = self.routes(pattern, claims, host_refusal, clusters, previous);
-        (Some(reuse_host(Host { pattern: pattern.clone(), routes, has_tls, tls: None }, previous)), conflicts)
+        (Some(reuse_host(Host { pattern: pattern.clone(), routes, has_tls }, previous)), conflicts)
     }
 
     fn routes(
