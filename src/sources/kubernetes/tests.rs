@@ -452,7 +452,7 @@ fn every_kind_says_how_the_api_server_names_it() {
         let mut findings = crate::store::objects::Findings::new();
         let object = json!({ "metadata": { "name": "a" }, "spec": {} }).to_string();
         let node: crate::store::objects::Node = serde_json::from_str(&object).unwrap();
-        for version in resource.api_versions {
+        for version in resource.kind.api_versions() {
             let decoded = Object::decode(version, resource.kind.as_str(), &node, &mut findings);
             let read = !matches!(decoded, crate::store::objects::Decoded::Unknown(_));
             assert!(read, "{resource:?} is not what the decoder of its kind reads");

@@ -1,5 +1,6 @@
-//! The one table of kinds: `apiVersion`, `kind` and the function that decodes it. A new kind is one file in
-//! this folder and one line here.
+//! Which function decodes which kind. A new kind is a file in this folder with its type and decoder, a line here, a
+//! variant of [`Kind`] and one of [`Object`] with their arms, a table in the store and, where it is to be followed in
+//! a cluster, a line in `sources::kubernetes`.
 
 use serde_json::Value;
 
@@ -8,28 +9,21 @@ use crate::diagnostics::Diagnostic;
 
 type Decode = fn(Metadata, &Field<'_>, &mut Findings) -> Option<Object>;
 
-/// `security.istio.io` has two versions with the same fields.
-const ISTIO: &[&str] = &["security.istio.io/v1", "security.istio.io/v1beta1"];
-
-const KINDS: &[(&[&str], Kind, Decode)] = &[
-    (&["v1"], Kind::ConfigMap, |m, o, f| ConfigMap::decode(m, o, f).map(Object::ConfigMap)),
-    (&["v1"], Kind::Namespace, |m, o, f| Namespace::decode(m, o, f).map(Object::Namespace)),
-    (&["v1"], Kind::Pod, |m, o, f| Pod::decode(m, o, f).map(Object::Pod)),
-    (&["v1"], Kind::Secret, |m, o, f| Secret::decode(m, o, f).map(Object::Secret)),
-    (&["v1"], Kind::Service, |m, o, f| Service::decode(m, o, f).map(Object::Service)),
-    (&["discovery.k8s.io/v1"], Kind::EndpointSlice, |m, o, f| {
-        EndpointSlice::decode(m, o, f).map(Object::EndpointSlice)
-    }),
-    (&["networking.k8s.io/v1"], Kind::Ingress, |m, o, f| Ingress::decode(m, o, f).map(Object::Ingress)),
-    (&["networking.k8s.io/v1"], Kind::IngressClass, |m, o, f| {
-        IngressClass::decode(m, o, f).map(Object::IngressClass)
-    }),
-    (ISTIO, Kind::AuthorizationPolicy, |m, o, f| {
+const DECODERS: &[(Kind, Decode)] = &[
+    (Kind::ConfigMap, |m, o, f| ConfigMap::decode(m, o, f).map(Object::ConfigMap)),
+    (Kind::Namespace, |m, o, f| Namespace::decode(m, o, f).map(Object::Namespace)),
+    (Kind::Pod, |m, o, f| Pod::decode(m, o, f).map(Object::Pod)),
+    (Kind::Secret, |m, o, f| Secret::decode(m, o, f).map(Object::Secret)),
+    (Kind::Service, |m, o, f| Service::decode(m, o, f).map(Object::Service)),
+    (Kind::EndpointSlice, |m, o, f| EndpointSlice::decode(m, o, f).map(Object::EndpointSlice)),
+    (Kind::Ingress, |m, o, f| Ingress::decode(m, o, f).map(Object::Ingress)),
+    (Kind::IngressClass, |m, o, f| IngressClass::decode(m, o, f).map(Object::IngressClass)),
+    (Kind::AuthorizationPolicy, |m, o, f| {
         Some(policy(Kind::AuthorizationPolicy, m, o, f, |value, namespace, found| {
             AuthorizationPolicy::decode(value, namespace, found).map(Object::AuthorizationPolicy)
         }))
     }),
-    (ISTIO, Kind::PeerAuthentication, |m, o, f| {
+    (Kind::PeerAuthentication, |m, o, f| {
         Some(policy(Kind::PeerAuthentication, m, o, f, |value, namespace, found| {
             PeerAuthentication::decode(value, namespace, found).map(Object::PeerAuthentication)
         }))
@@ -74,9 +68,10 @@ impl Object {
     /// does not stop the rest from being used.
     pub fn decode(api_version: &str, kind: &str, node: &Node<'_>, findings: &mut Findings) -> Decoded {
         let root = Field::root(node);
-        let Some((versions, kind, decode)) = KINDS.iter().find(|(_, known, _)| known.as_str() == kind) else {
+        let Some((kind, decode)) = DECODERS.iter().find(|(known, _)| known.as_str() == kind) else {
             return Decoded::Unknown(Unknown { api_version: api_version.into(), kind: kind.into() });
         };
+        let versions = kind.api_versions();
         let known = versions.first().copied().unwrap_or_default();
         if !versions.contains(&api_version) {
             return match group(known) == group(api_version) || *kind == Kind::Ingress {

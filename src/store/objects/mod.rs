@@ -80,6 +80,20 @@ impl Kind {
         }
     }
 
+    /// The versions that are read, of which the first is preferred. None where no API has the kind.
+    pub fn api_versions(self) -> &'static [&'static str] {
+        match self {
+            Self::Authorization => &[],
+            // With the same fields.
+            Self::AuthorizationPolicy | Self::PeerAuthentication => {
+                &["security.istio.io/v1", "security.istio.io/v1beta1"]
+            }
+            Self::ConfigMap | Self::Namespace | Self::Pod | Self::Secret | Self::Service => &["v1"],
+            Self::EndpointSlice => &["discovery.k8s.io/v1"],
+            Self::Ingress | Self::IngressClass => &["networking.k8s.io/v1"],
+        }
+    }
+
     /// Whether objects of this kind have no namespace.
     pub fn is_cluster_scoped(self) -> bool {
         matches!(self, Self::IngressClass | Self::Namespace)
