@@ -106,6 +106,7 @@ fn secret(number: usize, pair: &Arc<KeyPair>) -> Object {
         kind: "kubernetes.io/tls".into(),
         origin: SecretOrigin::Object,
         pair: Some(Ok(pair.clone())),
+        fields: Default::default(),
         ticket_keys: None,
         authorities: None,
     })

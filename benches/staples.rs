@@ -115,6 +115,7 @@ fn snapshot(ca: &Ca, leaf: &Issued, stapled: bool) -> Snapshot {
         kind: "kubernetes.io/tls".into(),
         origin: SecretOrigin::Object,
         pair: Some(Ok(Arc::new(pair))),
+        fields: Default::default(),
         authorities: None,
         ticket_keys: None,
     })));

@@ -20,7 +20,7 @@ use crate::store::Store;
 use crate::store::objects::{Ingress, IngressTls, Kind, ObjectName};
 use crate::tls::keys::KeyPair;
 use claims::{Claim, Claimant, Resolver};
-pub use findings::{ingress_tls_findings, secret_findings};
+pub use findings::ingress_tls_findings;
 pub use waits::StapleWaits;
 
 /// What came out for one host.

@@ -40,6 +40,7 @@ fn secret(name: &str) -> Object {
 }
 
 fn host(pattern: &str) -> HostPattern {
+        fields: Default::default(),
     HostPattern::parse(pattern).unwrap()
 }
 

@@ -325,7 +325,8 @@ impl<'a> Resolver<'a> {
         }
         if let Some((severity, reason, what)) = validity.finding {
             let object = ObjectRef::new(Kind::Secret, secret);
-            self.diagnostics.push(Diagnostic::new(severity, object, "data.tls.crt", reason, what));
+            let field = self.store.certificate_field(secret);
+            self.diagnostics.push(Diagnostic::new(severity, object, field, reason, what));
         }
     }
 

@@ -1,32 +1,17 @@
-//! What there is to say about a Secret or the `tls` section of an Ingress by itself, whatever host it serves.
+//! What there is to say about the `tls` section of an Ingress by itself, whatever host it serves, and about the age of
+//! a certificate.
 
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::diagnostics::{Diagnostic, ObjectRef, Severity};
 use crate::names::HostPattern;
-use crate::store::objects::{Ingress, Kind, Secret};
+use crate::store::objects::{Ingress, Kind};
 use crate::store::{ingress_hosts, www_partners};
-use crate::tls::keys::{KeyPair, Part};
+use crate::tls::keys::KeyPair;
 
 /// A certificate that expires within this time is reported, in seconds.
 const EXPIRES_SOON: i64 = 10 * 24 * 3600;
-
-/// Why the pair in a Secret cannot be used, or what is odd about it. A Secret without a pair is none of ours.
-pub fn secret_findings(secret: &Secret) -> Vec<Diagnostic> {
-    let object = ObjectRef::new(Kind::Secret, &secret.metadata.name);
-    let finding = |severity, part: Part, reason, message: String| {
-        Diagnostic::new(severity, object.clone(), part.field(), reason, message)
-    };
-    match &secret.pair {
-        None => Vec::new(),
-        Some(Err(error)) => vec![finding(Severity::Error, error.part(), error.reason(), error.to_string())],
-        Some(Ok(pair)) => {
-            let warnings = pair.warnings.iter();
-            warnings.map(|w| finding(Severity::Warning, w.part(), w.reason(), w.to_string())).collect()
-        }
-    }
-}
 
 /// Which parts of `spec.tls` have no effect.
 pub fn ingress_tls_findings(ingress: &Ingress) -> Vec<Diagnostic> {

@@ -116,6 +116,7 @@ impl World {
 
     fn after(&mut self, seconds: i64) -> &mut Self {
         self.now += seconds;
+            fields: Default::default(),
         self
     }
 
@@ -484,7 +485,7 @@ fn the_default_certificate_is_rotated_like_any_other() {
 fn a_secret_says_what_is_wrong_with_it() {
     let mut world = World::new("");
     let finding = |world: &World, name: &str| {
-        let findings = secret_findings(world.store.secret(&named(name)).unwrap());
+        let findings = world.store.secret(&named(name)).unwrap().findings();
         findings.into_iter().map(|f| (f.severity, f.field, f.reason)).collect::<Vec<_>>()
     };
     world.broken("s");

@@ -22,6 +22,7 @@ fn secret(name: &str, pair: &Arc<KeyPair>) -> Object {
         kind: "kubernetes.io/tls".into(),
         origin: SecretOrigin::Object,
         pair: Some(Ok(pair.clone())),
+        fields: Default::default(),
         ticket_keys: None,
         authorities: None,
     })
@@ -134,6 +135,7 @@ fn a_broken_secret_is_reported_as_long_as_it_is_there() {
         kind: "Opaque".into(),
         origin: SecretOrigin::Object,
         pair: Some(Err(broken)),
+        fields: Default::default(),
         ticket_keys: None,
         authorities: None,
     })]);

@@ -274,6 +274,7 @@ fn mutations() -> Vec<Mutation> {
 const WITHOUT_EFFECT: &[(&str, &str)] = &[
     ("Metadata.name", "another name is another object: it comes and goes, which is tested for every kind"),
     ("Secret.kind", "it is for messages; what is in `data` decides what a Secret is"),
+    ("Secret.fields", "it is for messages"),
     ("Secret.ticket_keys", "they seal sessions and are in no snapshot; replicas that share them are tested"),
     (
         "Secret.authorities",
@@ -303,10 +304,11 @@ fn fields() -> BTreeSet<&'static str> {
         Metadata { name, created, labels, annotations }
         IngressClass { metadata, controller, default }
         Ingress { metadata, class, default_backend, tls, rules }
-        IngressTls { hosts, secret }
-        IngressRule { host, paths }
-        IngressPath { path, kind, backend }
-        Secret { metadata, kind, origin, pair, ticket_keys, authorities }
+        IngressTls { index, hosts, secret }
+        TlsHost { index, host }
+        IngressRule { index, host, paths }
+        IngressPath { index, path, kind, backend }
+        Secret { metadata, kind, origin, pair, fields, ticket_keys, authorities }
         Service { metadata, kind, addresses, ports }
         ServicePort { name, port, target, app_protocol }
         EndpointSlice { metadata, service, ports, endpoints }

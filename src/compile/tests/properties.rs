@@ -164,6 +164,7 @@ fn secret() -> impl Strategy<Value = Secret> {
 }
 
 fn step() -> impl Strategy<Value = Step> {
+            fields: Default::default(),
     prop_oneof![
         10 => object().prop_map(Step::Apply),
         4 => object().prop_map(|object| Step::Delete(object.kind(), object.metadata().name.clone())),

@@ -42,7 +42,7 @@ pub use node::Node;
 pub use peer_authentication::{MtlsMode, PeerAuthentication};
 pub use pod::Pod;
 pub use ready_policy::ReadyPolicy;
-pub use secret::{Authorities, Secret, SecretOrigin, TICKET_KEYS_TYPE};
+pub use secret::{Authorities, PairFields, Secret, SecretOrigin, TICKET_KEYS_TYPE};
 pub use service::{Service, ServiceKind, ServicePort};
 
 /// The kinds that Portcullis reads.
@@ -114,6 +114,7 @@ pub struct Metadata {
     /// sorts as younger than any that has one.
     pub created: Option<i64>,
     pub labels: BTreeMap<String, String>,
+    /// Empty for Secrets.
     pub annotations: BTreeMap<String, String>,
 }
 

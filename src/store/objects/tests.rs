@@ -4,6 +4,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::diagnostics::ObjectRef;
+use crate::store::Event;
 use crate::tls::keys::KeyPairError;
 
 /// Decodes an object; findings as "reason field".
@@ -354,7 +356,11 @@ fn secrets_of_workloads_as_citadel_writes_them() {
     let authorities = whole.authorities.unwrap();
     assert_eq!((&*authorities.roots, &*authorities.revocations), (authority.pem().as_str(), "a list"));
     let (_, findings) = layout("nothing");
-    assert!(findings[0].ends_with("data.key.pem"), "the field is named as it is: {findings:?}");
+    assert!(findings[0].ends_with("stringData.key.pem"), "the field is named as it is: {findings:?}");
+    let of_ca =
+        json!({"cert-chain.pem": authority.pem(), "ca-cert.pem": authority.pem(), "ca-key.pem": "a key"});
+    let (of_ca, findings) = secret(json!({"type": "istio.io/ca-root", "stringData": of_ca}));
+    assert!(of_ca.pair.is_none() && findings.is_empty(), "a chain by itself is no broken pair: {findings:?}");
 
     let (roots, _) = secret(json!({"stringData": {"ca.crt": "roots"}}));
     assert_eq!(&*roots.authorities.unwrap().roots, "roots");
@@ -399,3 +405,27 @@ fn services_have_the_addresses_that_pods_know() {
     assert!(addresses(json!({"clusterIP": "None", "clusterIPs": ["None"]})).is_empty());
     assert!(addresses(json!({})).is_empty());
 }
+    let (it, findings) = secret(json!({"stringData": {"tls.crt": certificate}}));
+    assert!(it.pair.unwrap().is_err());
+    assert_eq!(findings, ["KeyMissing stringData.tls.key"]);
+    let (_, findings) = secret(json!({"data": {"tls.key": base64(&key)}, "stringData": {"tls.crt": "x"}}));
+    assert_eq!(findings, ["CertificateMissing stringData.tls.crt"]);
+
+#[test]
+fn nothing_that_is_secret_is_kept_beside_the_pair_or_shown() {
+    let canary = "CANARYCANARY";
+    let applied = json!({"kubectl.kubernetes.io/last-applied-configuration": format!("{{\"stringData\":\"{canary}\"}}")});
+    let value = json!({
+        "apiVersion": "v1", "kind": "Secret", "type": TICKET_KEYS_TYPE,
+        "metadata": {"name": "tls", "annotations": applied},
+        "stringData": {"tls.crt": canary, "tls.key": canary, "root-cert.pem": canary, "other": canary},
+    });
+    let (object, _) = decode(&value);
+    let object = object.unwrap();
+    assert!(object.metadata().annotations.is_empty());
+    let Object::Secret(secret) = object.clone() else { panic!() };
+    for shown in [format!("{secret:?}"), format!("{object:?}"), format!("{:?}", Event::Apply(object))] {
+        assert!(!shown.contains("CANARY") && shown.contains("tls"), "{shown}");
+    }
+}
+
