@@ -38,7 +38,7 @@ struct SharedPolicy {
 
 /// What all hosts of one Ingress have in common.
 struct Prepared {
-    /// Each host with the index of a rule for it, in order.
+    /// Each host with the place of a rule for it among those that can be used, in order.
     rules: Vec<(HostPattern, usize)>,
     policy: SharedPolicy,
     redirects: Redirects,
@@ -218,11 +218,11 @@ impl Prepared {
         }
     }
 
-    /// Indices of the rules for a host.
+    /// Where the rules for a host are.
     fn rules_of(&self, pattern: &HostPattern) -> impl Iterator<Item = usize> {
         let first = self.rules.partition_point(|(other, _)| other < pattern);
         let rules = self.rules.iter().skip(first).take_while(move |(other, _)| other == pattern);
-        rules.map(|(_, index)| *index)
+        rules.map(|(_, at)| *at)
     }
 }
 
@@ -234,8 +234,8 @@ fn claim_paths<'a>(
     claims: &mut Claims<'a>,
     conflicts: &mut Vec<Diagnostic>,
 ) {
-    for (rule_index, rule) in rules.filter_map(|index| Some((index, ingress.rules.get(index)?))) {
-        for (index, path) in rule.paths.iter().enumerate() {
+    for rule in rules.filter_map(|at| ingress.rules.get(at)) {
+        for path in &rule.paths {
             let written = if path.path.is_empty() { "/" } else { &path.path };
             let Ok(canonical) = canonical_path(written) else { continue };
             let kind = match path.kind {
@@ -247,7 +247,7 @@ fn claim_paths<'a>(
                     entry.insert(Claim { ingress, answer: Answer::Backend(&path.backend) });
                 }
                 Entry::Occupied(entry) => {
-                    let field = format!("spec.rules[{rule_index}].http.paths[{index}].path");
+                    let field = format!("spec.rules[{}].http.paths[{}].path", rule.index, path.index);
                     let winner = &entry.get().ingress.metadata.name;
                     conflicts.push(path_conflict(ingress, field, pattern, written, winner));
                 }

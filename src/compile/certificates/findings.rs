@@ -18,7 +18,7 @@ pub fn ingress_tls_findings(ingress: &Ingress) -> Vec<Diagnostic> {
     let object = ObjectRef::new(Kind::Ingress, &ingress.metadata.name);
     let mut rules = ingress_hosts(ingress);
     if rules.iter().all(|host| *host == HostPattern::Any) {
-        let names_secret = ingress.tls.iter().any(|entry| entry.secret.is_some());
+        let names_secret = ingress.tls.iter().any(|entry| entry.secret.name().is_some());
         let message =
             "rules without a host are served with the default certificate: name hosts to use this one";
         let ignored = Diagnostic::new(Severity::Warning, object, "spec.tls", "TlsIgnored", message);
@@ -26,9 +26,9 @@ pub fn ingress_tls_findings(ingress: &Ingress) -> Vec<Diagnostic> {
     }
     rules.extend(www_partners(ingress));
     let mut findings = Vec::new();
-    for (index, entry) in ingress.tls.iter().enumerate() {
-        for (position, written) in entry.hosts.iter().enumerate() {
-            let (severity, reason, message) = match HostPattern::parse(written) {
+    for entry in &ingress.tls {
+        for written in &entry.hosts {
+            let (severity, reason, message) = match HostPattern::parse(&written.host) {
                 Err(error) => (Severity::Error, "InvalidHost", error.to_string()),
                 Ok(host) if rules.iter().any(|rule| reaches(&host, rule)) => continue,
                 Ok(_) => {
@@ -36,7 +36,7 @@ pub fn ingress_tls_findings(ingress: &Ingress) -> Vec<Diagnostic> {
                     (Severity::Warning, "TlsHostWithoutRule", message)
                 }
             };
-            let field = format!("spec.tls[{index}].hosts[{position}]");
+            let field = format!("spec.tls[{}].hosts[{}]", entry.index, written.index);
             findings.push(Diagnostic::new(severity, object.clone(), field, reason, message));
         }
     }

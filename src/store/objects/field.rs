@@ -120,6 +120,19 @@ impl<'a> Field<'a> {
         }
     }
 
+    /// Its place in the list that it is an item of, from 0.
+    pub fn index(&self) -> usize {
+        match self.step {
+            Step::Item(at) => at,
+            Step::Root | Step::Key(_) => 0,
+        }
+    }
+
+    /// Whether it is a list.
+    pub fn is_list(&self) -> bool {
+        matches!(self.node, Node::List(_))
+    }
+
     /// Whether it is a mapping; reported where it is not.
     pub fn is_mapping(&self, findings: &mut Findings) -> bool {
         let mapping = matches!(self.node, Node::Map(_));

@@ -33,7 +33,7 @@ pub use authorization_policy::{AuthorizationPolicy, Clause, ClauseValues, Policy
 pub use config_map::ConfigMap;
 pub use endpoint_slice::{Endpoint, EndpointPort, EndpointSlice};
 pub use field::{Field, Findings, quoted};
-pub use ingress::{Backend, Ingress, IngressPath, IngressRule, IngressTls, PathType};
+pub use ingress::{Backend, Ingress, IngressPath, IngressRule, IngressTls, PathType, TlsHost, TlsSecret};
 pub use ingress_class::IngressClass;
 pub use kinds::{Decoded, Unknown};
 pub use metadata::{is_label, is_subdomain};
