@@ -7,7 +7,7 @@ use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use portcullis::compile::{Compiled, compile};
 use portcullis::settings::Settings;
 use portcullis::store::objects::{
-    Ingress, IngressRule, IngressTls, Metadata, Object, ObjectName, Secret, SecretOrigin,
+    Ingress, IngressRule, IngressTls, Metadata, Object, ObjectName, Secret, SecretOrigin, TlsHost, TlsSecret,
 };
 use portcullis::store::{Event, Store};
 use portcullis::tls::keys::KeyPair;
@@ -106,6 +106,7 @@ fn secret(number: usize, pair: &Arc<KeyPair>) -> Object {
         kind: "kubernetes.io/tls".into(),
         origin: SecretOrigin::Object,
         pair: Some(Ok(pair.clone())),
+        fields: Default::default(),
         ticket_keys: None,
         authorities: None,
     })
@@ -116,7 +117,11 @@ fn ingress(number: usize) -> Object {
         metadata: metadata(number),
         class: None,
         default_backend: None,
-        tls: vec![IngressTls { hosts: vec![name(number)], secret: Some(format!("web-{number}")) }],
-        rules: vec![IngressRule { host: Some(name(number)), paths: Vec::new() }],
+        tls: vec![IngressTls {
+            index: 0,
+            hosts: vec![TlsHost { index: 0, host: name(number) }],
+            secret: TlsSecret::Named(format!("web-{number}")),
+        }],
+        rules: vec![IngressRule { index: 0, host: Some(name(number)), paths: Vec::new() }],
     })
 }

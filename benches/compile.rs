@@ -92,18 +92,19 @@ fn metadata(number: usize) -> Metadata {
 }
 
 fn ingress(number: usize, last_path: &str) -> Object {
-    let path = |path: &str| IngressPath {
+    let path = |index, path: &str| IngressPath {
+        index,
         path: path.into(),
         kind: PathType::Prefix,
         backend: Backend::Service { name: format!("web-{number}"), port: ServicePortRef::Number(80) },
     };
-    let paths = vec![path("/api"), path("/static"), path(last_path)];
+    let paths = vec![path(0, "/api"), path(1, "/static"), path(2, last_path)];
     Object::Ingress(Ingress {
         metadata: metadata(number),
         class: None,
         default_backend: None,
         tls: Vec::new(),
-        rules: vec![IngressRule { host: Some(name(number)), paths }],
+        rules: vec![IngressRule { index: 0, host: Some(name(number)), paths }],
     })
 }
 

@@ -12,7 +12,7 @@ use portcullis::compile::{Compiled, compile};
 use portcullis::settings::Settings;
 use portcullis::snapshot::{Snapshot, TlsPort};
 use portcullis::store::objects::{
-    Ingress, IngressRule, IngressTls, Metadata, Object, ObjectName, Secret, SecretOrigin,
+    Ingress, IngressRule, IngressTls, Metadata, Object, ObjectName, Secret, SecretOrigin, TlsHost, TlsSecret,
 };
 use portcullis::store::{Event, Store};
 use portcullis::tls::accept::accept;
@@ -115,6 +115,7 @@ fn snapshot(ca: &Ca, leaf: &Issued, stapled: bool) -> Snapshot {
         kind: "kubernetes.io/tls".into(),
         origin: SecretOrigin::Object,
         pair: Some(Ok(Arc::new(pair))),
+        fields: Default::default(),
         authorities: None,
         ticket_keys: None,
     })));
@@ -122,8 +123,12 @@ fn snapshot(ca: &Ca, leaf: &Issued, stapled: bool) -> Snapshot {
         metadata: metadata(),
         class: None,
         default_backend: None,
-        tls: vec![IngressTls { hosts: vec![HOST.into()], secret: Some("web".into()) }],
-        rules: vec![IngressRule { host: Some(HOST.into()), paths: Vec::new() }],
+        tls: vec![IngressTls {
+            index: 0,
+            hosts: vec![TlsHost { index: 0, host: HOST.into() }],
+            secret: TlsSecret::Named("web".into()),
+        }],
+        rules: vec![IngressRule { index: 0, host: Some(HOST.into()), paths: Vec::new() }],
     })));
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock").as_secs();
     if stapled {

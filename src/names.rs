@@ -3,6 +3,7 @@
 //! SNI, the Host header, routing and policy all go through [`canonical_host`], so that no two parts of the
 //! gateway can disagree about which host a request is for.
 
+pub mod annotation;
 pub mod object;
 pub mod responder;
 

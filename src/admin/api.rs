@@ -1,6 +1,7 @@
 //! The JSON answers. Their shapes are a contract with scripts, with `portcullis certs` and `status` and with
 //! the web page: fields are added, never renamed or taken away.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
@@ -177,8 +178,8 @@ struct RouteJson<'a> {
     backend: Option<String>,
     protocol: &'static str,
     endpoints: usize,
-    /// Why there is no endpoint.
-    unavailable: Option<&'static str>,
+    /// Why requests cannot be served.
+    unavailable: Option<Cow<'static, str>>,
     requests: u64,
     /// Requests that ended with a status of 500 or more.
     failed: u64,
@@ -198,6 +199,14 @@ impl<'a> RouteJson<'a> {
             _ => None,
         };
         let cluster = key.and_then(|key| clusters.get(key));
+        let unavailable = match &route.action {
+            Action::Forward(_) => cluster.and_then(|cluster| cluster.unavailable).map(Cow::Borrowed),
+            Action::Refuse(annotation) => {
+                Some(format!("closed, because the annotation {annotation} is not supported").into())
+            }
+            Action::NotFound => Some("resource backends are not supported".into()),
+            Action::Redirect(_) => None,
+        };
         let mut requests = 0;
         let mut failed = 0;
         for (_, status, count) in route.stats.counters().into_iter().flat_map(|counters| counters.requests())
@@ -211,7 +220,7 @@ impl<'a> RouteJson<'a> {
             backend: key.map(ToString::to_string),
             protocol: protocol_name(route.policy.protocol),
             endpoints: cluster.map_or(0, |cluster| cluster.endpoints.len()),
-            unavailable: cluster.and_then(|cluster| cluster.unavailable),
+            unavailable,
             requests,
             failed,
         }

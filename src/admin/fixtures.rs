@@ -165,9 +165,25 @@ impl Gateway {
         let known = self.snapshot.hosts.find_named(host).cloned();
         let mut routes: Vec<_> = known.iter().flat_map(|host| host.routes.entries()).map(owned).collect();
         routes.push((kind, path.into(), route));
-        let host = Host { pattern: pattern.clone(), routes: PathMap::new(routes), has_tls: true, tls: None };
+        let host = Host { pattern: pattern.clone(), routes: PathMap::new(routes), has_tls: true };
         self.snapshot.hosts.set(&pattern, Some(Arc::new(host)));
         stats
+    }
+
+    /// Closes all routes of a host for the sake of an annotation.
+    pub fn close(&mut self, host: &str, annotation: &'static str) {
+        let known = self.snapshot.hosts.find_named(host).unwrap().clone();
+        let routes = known.routes.entries().map(|(kind, path, route)| {
+            let Route { host, path: own, ingress, policy, stats, .. } = &**route;
+            let action = Action::Refuse(annotation);
+            let (host, own, ingress) = (host.clone(), own.clone(), ingress.clone());
+            let closed =
+                Route { host, path: own, ingress, action, policy: policy.clone(), stats: stats.clone() };
+            (kind, path.into(), Arc::new(closed))
+        });
+        let host =
+            Host { pattern: known.pattern.clone(), routes: PathMap::new(routes), has_tls: known.has_tls };
+        self.snapshot.hosts.set(&known.pattern, Some(Arc::new(host)));
     }
 
     pub fn state(self) -> (AdminState, watch::Sender<Arc<View>>) {

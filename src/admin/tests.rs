@@ -198,6 +198,16 @@ async fn hosts_tell_their_routes_and_what_was_counted() {
     );
 }
 
+#[tokio::test]
+async fn a_route_that_is_closed_says_why() {
+    let mut gateway = Gateway::sample();
+    gateway.close("shop.example.com", "auth-url");
+    let answer = Server::start(gateway).await.get("/api/v1/hosts").await.json();
+    let route = &answer["hosts"][2]["routes"][1];
+    let told = (&route["backend"], &route["unavailable"]);
+    assert_eq!(told, (&json!(null), &json!("closed, because the annotation auth-url is not supported")));
+}
+
 #[cfg(unix)]
 #[tokio::test]
 async fn diagnostics_are_told_even_of_files_with_odd_names() {

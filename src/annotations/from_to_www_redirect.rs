@@ -1,11 +1,12 @@
 use super::{Annotation, AnnotationError, PolicyDraft, values};
+use crate::names::annotation::FROM_TO_WWW_REDIRECT;
 
 /// `from-to-www-redirect`.
 pub struct FromToWwwRedirect;
 
 impl Annotation for FromToWwwRedirect {
     fn name(&self) -> &'static str {
-        "from-to-www-redirect"
+        FROM_TO_WWW_REDIRECT
     }
 
     fn doc(&self) -> &'static str {

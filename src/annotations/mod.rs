@@ -152,8 +152,11 @@ pub fn is_canary(metadata: &Metadata, settings: &Settings) -> bool {
 pub fn diagnose(metadata: &Metadata, settings: &Settings) -> Vec<Diagnostic> {
     let object = ObjectRef::new(Kind::Ingress, &metadata.name);
     let finding = |(key, value): (&String, &String)| {
-        let name = strip_prefix(key, settings)?;
-        let (severity, reason, message) = judge(name, value.trim(), settings)?;
+        let (prefix, name) = split_prefix(key, settings)?;
+        let (severity, reason, message) = match name == issue_certificate::NAME && prefix != OWN_PREFIX {
+            true => (Severity::Warning, "UnknownAnnotation", issue_certificate::foreign(prefix)),
+            false => judge(name, value.trim(), settings)?,
+        };
         let field = format!("metadata.annotations[{}]", quoted(key));
         Some(Diagnostic::new(severity, object.clone(), field, reason, message))
     };
@@ -174,10 +177,10 @@ fn find<'a>(
     under(OWN_PREFIX).or_else(|| under(&settings.annotations_prefix))
 }
 
-/// The name of an annotation that is meant for us.
-fn strip_prefix<'a>(key: &'a str, settings: &Settings) -> Option<&'a str> {
+/// Prefix and name of an annotation that is meant for us.
+fn split_prefix<'a>(key: &'a str, settings: &Settings) -> Option<(&'a str, &'a str)> {
     let (prefix, name) = key.split_once('/')?;
-    (prefix == OWN_PREFIX || prefix == settings.annotations_prefix).then_some(name)
+    (prefix == OWN_PREFIX || prefix == settings.annotations_prefix).then_some((prefix, name))
 }
 
 fn judge(name: &str, value: &str, settings: &Settings) -> Option<(Severity, &'static str, String)> {

@@ -112,6 +112,16 @@ fn our_own_prefix_wins_and_another_one_can_be_set() {
 }
 
 #[test]
+fn certificates_are_asked_for_under_our_own_prefix_alone() {
+    assert_eq!(reasons(&metadata([("portcullis.dev/issue-certificate", "true")])), []);
+    let foreign = nginx("issue-certificate", "true");
+    assert!(!issue_certificate::is_asked_for(&foreign.annotations));
+    assert_eq!(reasons(&foreign), [(Severity::Warning, "UnknownAnnotation")]);
+    let message = &diagnose(&foreign, &Settings::default())[0].message;
+    assert!(message.ends_with("did you mean portcullis.dev/issue-certificate?"), "{message}");
+}
+
+#[test]
 fn a_bad_value_is_ignored_alone_and_reported() {
     let bad = metadata([
         (format!("{NGINX}/proxy-body-size"), "8 bananas"),

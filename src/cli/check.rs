@@ -222,7 +222,7 @@ mod tests {
         let expected = "\
 DIR/a.yaml
   error    InvalidHost   Ingress default/web spec.rules[0].host        \"a b\": the host has a character other than letters, digits, '-', '_' and '.'
-  warning  EmptyRule     Ingress default/web spec.rules[0].http.paths  It has no paths and there is no default backend: all its requests get 404.
+  warning  EmptyRule     Ingress default/web spec.rules[1].http.paths  It has no paths and there is no default backend: all its requests get 404.
   warning  UnknownField  Ingress default/web spec.typo                 the field is unknown here and ignored; known are ingressClassName, defaultBackend, tls, rules
 
 DIR/b.yaml

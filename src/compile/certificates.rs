@@ -17,10 +17,10 @@ use crate::diagnostics::{Diagnostic, ObjectRef, Severity};
 use crate::names::{HostPattern, canonical_host};
 use crate::snapshot::certificates::{Binding, HostCertificates};
 use crate::store::Store;
-use crate::store::objects::{Ingress, IngressTls, Kind, ObjectName};
+use crate::store::objects::{Ingress, IngressTls, Kind, ObjectName, TlsHost, TlsSecret};
 use crate::tls::keys::KeyPair;
 use claims::{Claim, Claimant, Resolver};
-pub use findings::{ingress_tls_findings, secret_findings};
+pub use findings::ingress_tls_findings;
 pub use waits::StapleWaits;
 
 /// What came out for one host.
@@ -68,6 +68,7 @@ pub fn compile_host_certificates(
     let bindings = match winner(&offers, now) {
         Some(winner) => {
             report_conflicts(&offers, winner, host, &mut resolver.diagnostics);
+            report_doubles(winner, host, now, &mut resolver.diagnostics);
             winner.bindings.clone()
         }
         None => {
@@ -95,7 +96,7 @@ pub fn compile_default_certificate(
     now: i64,
 ) -> DefaultOutcome {
     let mut resolver = Resolver::new(store, None, previous, None, waits, now);
-    let claim = default.map(|secret| Claim { claimant: Claimant::Default, secret: secret.clone() });
+    let claim = default.map(|secret| Claim { claimant: Claimant::Default, secret: Some(secret.clone()) });
     let mut bindings = claim.map(|claim| resolver.resolve(&claim)).unwrap_or_default().into_iter();
     let first = bindings.next().unwrap_or_else(|| resolver.generated(generated));
     let certificates = resolver.settle(first, bindings);
@@ -120,7 +121,7 @@ impl Offer<'_> {
 
 /// The entries that name the host textually decide; where they give nothing, those whose certificate covers it.
 fn offer_of<'a>(ingress: &'a Arc<Ingress>, host: &HostPattern, resolver: &mut Resolver<'_>) -> Offer<'a> {
-    let names_host = |entry: &IngressTls| entry.hosts.iter().any(|written| is_written_as(host, written));
+    let names_host = |entry: &IngressTls| names_host(entry, host);
     let (textual, others): (Vec<_>, Vec<_>) = claims_of(ingress).partition(|(entry, _)| names_host(entry));
     let wants_default = textual.is_empty() && ingress.tls.iter().any(names_host);
 
@@ -135,14 +136,18 @@ fn offer_of<'a>(ingress: &'a Arc<Ingress>, host: &HostPattern, resolver: &mut Re
     Offer { ingress, bindings, wants_default, unmatched }
 }
 
-/// The entries that name a Secret.
+/// The entries that name a Secret, or mean to.
 fn claims_of(ingress: &Arc<Ingress>) -> impl Iterator<Item = (&IngressTls, Claim<'_>)> {
     let namespace = &ingress.metadata.name.namespace;
-    ingress.tls.iter().enumerate().filter_map(move |(index, entry)| {
-        let secret = entry.secret.as_deref().filter(|secret| !secret.is_empty())?;
-        let secret = ObjectName::new(namespace.clone(), secret);
-        Some((entry, Claim { claimant: Claimant::Ingress { ingress, entry: index }, secret }))
+    let wanting = ingress.tls.iter().filter(|entry| entry.secret != TlsSecret::Default);
+    wanting.map(move |entry| {
+        let secret = entry.secret.name().map(|name| ObjectName::new(namespace.clone(), name));
+        (entry, Claim { claimant: Claimant::Ingress { ingress, entry: entry.index }, secret })
     })
+}
+
+fn names_host(entry: &IngressTls, host: &HostPattern) -> bool {
+    entry.hosts.iter().any(|written| is_written_as(host, &written.host))
 }
 
 /// Whether `written`, an entry of `spec.tls[].hosts`, is this very pattern, case and a closing dot aside.
@@ -157,7 +162,7 @@ fn is_written_as(host: &HostPattern, written: &str) -> bool {
 
 /// Whether an entry without the host's name is still about it: it has no hosts or a wildcard above the host.
 fn is_meant_for(entry: &IngressTls, host: &HostPattern) -> bool {
-    let covers = |written: &String| match (HostPattern::parse(written), host) {
+    let covers = |written: &TlsHost| match (HostPattern::parse(&written.host), host) {
         (Ok(pattern @ HostPattern::Wildcard(_)), HostPattern::Exact(name)) => pattern.matches(name.as_str()),
         _ => false,
     };
@@ -180,17 +185,55 @@ fn report_conflicts(
         |offer: &Offer<'_>| offer.bindings.iter().map(|b| b.certificate.pair.digest).collect::<Vec<_>>();
     let served = digests(winner);
     for loser in offers {
-        if !digests(loser).iter().all(|digest| served.contains(digest)) {
-            let winner = &winner.ingress.metadata.name;
+        let loses_default = loser.wants_default && !winner.wants_default;
+        if loses_default || !digests(loser).iter().all(|digest| served.contains(digest)) {
+            let by = &winner.ingress.metadata.name;
+            let served = match winner.wants_default {
+                true => format!("the default certificate, for which Ingress {by} asks"),
+                false => format!("the certificate that Ingress {by} names"),
+            };
+            let asked = if loses_default { "the default one that is asked for" } else { "the one named" };
             diagnostics.push(Diagnostic::new(
                 Severity::Warning,
                 ObjectRef::new(Kind::Ingress, &loser.ingress.metadata.name),
                 "spec.tls",
                 "HostConflict",
-                format!("{host} has the certificate that Ingress {winner} names, not the one named here"),
+                format!("{host} has {served}, not {asked} here"),
             ));
         }
     }
+}
+
+/// Tells an Ingress which of its own entries for the host are not served: of several with one kind of key the first is.
+fn report_doubles(winner: &Offer<'_>, host: &HostPattern, now: i64, diagnostics: &mut Vec<Diagnostic>) {
+    let is_valid = |binding: &&Binding| claims::is_valid(&binding.certificate.pair, now);
+    let any_valid = winner.bindings.iter().any(|binding| is_valid(&binding));
+    let usable: Vec<_> = winner.bindings.iter().filter(|binding| !any_valid || is_valid(binding)).collect();
+    for (first, loser) in doubles(&usable) {
+        let is_meant =
+            |entry: &&IngressTls| entry.secret.name() == Some(&*loser.name) && names_host(entry, host);
+        // One that does not name the host is for whatever else its certificate covers.
+        let Some(entry) = winner.ingress.tls.iter().find(is_meant) else { continue };
+        diagnostics.push(Diagnostic::new(
+            Severity::Warning,
+            ObjectRef::new(Kind::Ingress, &winner.ingress.metadata.name),
+            format!("spec.tls[{}].secretName", entry.index),
+            "HostConflict",
+            format!("{host} has the certificate of Secret {first}, which is named first and has a key of the same kind"),
+        ));
+    }
+}
+
+/// The Secrets of bindings that are not served, each after the Secret of the one before it that is: their keys are
+/// of one kind. The same certificate twice is none.
+fn doubles<'b>(bindings: &'b [&Binding]) -> impl Iterator<Item = (&'b ObjectName, &'b ObjectName)> {
+    bindings.iter().enumerate().filter_map(|(position, loser)| {
+        let pair = &loser.certificate.pair;
+        let mut before = bindings.iter().take(position).map(|binding| &binding.certificate);
+        let first = before.find(|first| first.pair.algorithm == pair.algorithm)?;
+        let differs = first.pair.digest != pair.digest;
+        first.secret.as_ref().zip(loser.certificate.secret.as_ref()).filter(|_| differs)
+    })
 }
 
 fn report_unmatched(offers: &[Offer<'_>], host: &HostPattern, diagnostics: &mut Vec<Diagnostic>) {
@@ -214,32 +257,20 @@ fn pem_pairs(store: &Store, host: &HostPattern, resolver: &mut Resolver<'_>) -> 
 
     let mut bindings = Vec::new();
     for secret in secrets {
-        let claim = Claim { claimant: Claimant::PemPair, secret };
+        let claim = Claim { claimant: Claimant::PemPair, secret: Some(secret) };
         if resolver.fits(&claim, true) {
             bindings.extend(resolver.resolve(&claim));
         }
     }
     bindings.sort_by_key(|b| (!resolver.is_valid(b), b.missing_since.is_some()));
-    report_pem_conflicts(&bindings, host, &mut resolver.diagnostics);
-    bindings
-}
-
-fn report_pem_conflicts(bindings: &[Binding], host: &HostPattern, diagnostics: &mut Vec<Diagnostic>) {
-    for (position, loser) in bindings.iter().enumerate() {
-        let pair = &loser.certificate.pair;
-        let mut winners = bindings.iter().take(position).map(|binding| &binding.certificate);
-        let winner = winners.find(|winner| winner.pair.algorithm == pair.algorithm);
-        if let Some(winner) = winner
-            && winner.pair.digest != pair.digest
-            && let (Some(winner), Some(loser)) = (&winner.secret, &loser.certificate.secret)
-        {
-            diagnostics.push(Diagnostic::new(
-                Severity::Warning,
-                ObjectRef::new(Kind::Secret, loser),
-                "",
-                "HostConflict",
-                format!("{host} has the certificate of {winner}, not this one"),
-            ));
-        }
+    for (winner, loser) in doubles(&bindings.iter().collect::<Vec<_>>()) {
+        resolver.diagnostics.push(Diagnostic::new(
+            Severity::Warning,
+            ObjectRef::new(Kind::Secret, loser),
+            "",
+            "HostConflict",
+            format!("{host} has the certificate of {winner}, not this one"),
+        ));
     }
+    bindings
 }

@@ -236,9 +236,9 @@ fn field_of(ingress: &Ingress, key: &ClusterKey) -> String {
         Backend::Service { name, port } => **name == *key.service.name && *port == key.port,
         Backend::Resource => false,
     };
-    for (rule, number) in ingress.rules.iter().zip(0..) {
-        if let Some(path) = rule.paths.iter().position(|path| names_it(&path.backend)) {
-            return format!("spec.rules[{number}].http.paths[{path}].backend.service");
+    for rule in &ingress.rules {
+        if let Some(path) = rule.paths.iter().find(|path| names_it(&path.backend)) {
+            return format!("spec.rules[{}].http.paths[{}].backend.service", rule.index, path.index);
         }
     }
     "spec.defaultBackend.service".into()

@@ -38,7 +38,7 @@ struct SharedPolicy {
 
 /// What all hosts of one Ingress have in common.
 struct Prepared {
-    /// Each host with the index of a rule for it, in order.
+    /// Each host with the place of a rule for it among those that can be used, in order.
     rules: Vec<(HostPattern, usize)>,
     policy: SharedPolicy,
     redirects: Redirects,
@@ -100,7 +100,7 @@ impl<'a> Hosts<'a> {
         let has_tls = *pattern != HostPattern::Any && ingresses.iter().any(|ingress| !ingress.tls.is_empty());
         let host_refusal = ingresses.iter().find_map(|ingress| self.prepare(ingress).host_refusal);
         let routes = self.routes(pattern, claims, host_refusal, clusters, previous);
-        (Some(reuse_host(Host { pattern: pattern.clone(), routes, has_tls, tls: None }, previous)), conflicts)
+        (Some(reuse_host(Host { pattern: pattern.clone(), routes, has_tls }, previous)), conflicts)
     }
 
     fn routes(
@@ -174,6 +174,7 @@ impl<'a> Hosts<'a> {
     }
 
     fn policy(&mut self, ingress: &Ingress, path: &str) -> Arc<RoutePolicy> {
+        // The path of the rule decides, not that of the request: an ACME solver has an Ingress of its own.
         let unredirected = &self.settings.no_tls_redirect_locations;
         let is_unredirected =
             unredirected.iter().any(|location| !location.is_empty() && path.starts_with(location.as_str()));
@@ -217,11 +218,11 @@ impl Prepared {
         }
     }
 
-    /// Indices of the rules for a host.
+    /// Where the rules for a host are.
     fn rules_of(&self, pattern: &HostPattern) -> impl Iterator<Item = usize> {
         let first = self.rules.partition_point(|(other, _)| other < pattern);
         let rules = self.rules.iter().skip(first).take_while(move |(other, _)| other == pattern);
-        rules.map(|(_, index)| *index)
+        rules.map(|(_, at)| *at)
     }
 }
 
@@ -233,8 +234,8 @@ fn claim_paths<'a>(
     claims: &mut Claims<'a>,
     conflicts: &mut Vec<Diagnostic>,
 ) {
-    for (rule_index, rule) in rules.filter_map(|index| Some((index, ingress.rules.get(index)?))) {
-        for (index, path) in rule.paths.iter().enumerate() {
+    for rule in rules.filter_map(|at| ingress.rules.get(at)) {
+        for path in &rule.paths {
             let written = if path.path.is_empty() { "/" } else { &path.path };
             let Ok(canonical) = canonical_path(written) else { continue };
             let kind = match path.kind {
@@ -246,7 +247,7 @@ fn claim_paths<'a>(
                     entry.insert(Claim { ingress, answer: Answer::Backend(&path.backend) });
                 }
                 Entry::Occupied(entry) => {
-                    let field = format!("spec.rules[{rule_index}].http.paths[{index}].path");
+                    let field = format!("spec.rules[{}].http.paths[{}].path", rule.index, path.index);
                     let winner = &entry.get().ingress.metadata.name;
                     conflicts.push(path_conflict(ingress, field, pattern, written, winner));
                 }

@@ -23,18 +23,11 @@ pub(super) fn diagnose_ingress(ingress: &Ingress, classes: &Classes, settings: &
     }
     findings.found.extend(annotations::diagnose(&ingress.metadata, settings));
     findings.found.extend(certificates::ingress_tls_findings(ingress));
-    for (index, rule) in ingress.rules.iter().enumerate() {
-        findings.rule(index, rule, ingress.default_backend.is_some());
+    for rule in &ingress.rules {
+        findings.rule(rule, ingress.default_backend.is_some());
     }
-    match &ingress.default_backend {
-        Some(Backend::Resource) => findings.resource("spec.defaultBackend.resource".into()),
-        None if ingress.rules.is_empty() => findings.add(
-            Severity::Warning,
-            "spec".into(),
-            "EmptyIngress",
-            "It has neither rules nor a default backend and serves nothing.".into(),
-        ),
-        _ => {}
+    if ingress.default_backend == Some(Backend::Resource) {
+        findings.resource("spec.defaultBackend.resource".into());
     }
     findings.found
 }
@@ -79,7 +72,8 @@ impl Findings {
         );
     }
 
-    fn rule(&mut self, index: usize, rule: &IngressRule, has_default: bool) {
+    fn rule(&mut self, rule: &IngressRule, has_default: bool) {
+        let index = rule.index;
         let host = rule.host.as_deref().unwrap_or("");
         if let Err(error) = HostPattern::parse(host) {
             let message = format!("{} is not a host: {error}. The rule is left out.", quoted(host));
@@ -89,8 +83,8 @@ impl Findings {
             let message = "It has no paths and there is no default backend: all its requests get 404.".into();
             self.add(Severity::Warning, format!("spec.rules[{index}].http.paths"), "EmptyRule", message);
         }
-        for (number, path) in rule.paths.iter().enumerate() {
-            let field = format!("spec.rules[{index}].http.paths[{number}]");
+        for path in &rule.paths {
+            let field = format!("spec.rules[{index}].http.paths[{}]", path.index);
             if path.backend == Backend::Resource {
                 self.resource(format!("{field}.backend.resource"));
             }

@@ -328,7 +328,7 @@ impl Compiled {
     }
 
     fn compile_secret(&mut self, store: &Store, name: &ObjectName) {
-        let found = store.secret(name).map(|secret| certificates::secret_findings(secret));
+        let found = store.secret(name).map(|secret| secret.findings());
         self.report.set(Subject::Object(ObjectRef::new(Kind::Secret, name)), found.unwrap_or_default());
     }
 }

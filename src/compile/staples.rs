@@ -172,13 +172,13 @@ impl Compiled {
                 staples.insert(pair.digest, Arc::new(Stapling { status: status.clone(), stapled }));
             }
         }
-        let found = uses.iter().filter_map(|used| finding(used, &status)).collect();
+        let found = uses.iter().filter_map(|used| finding(store, used, &status)).collect();
         self.report.set(Subject::Staple(*leaf), found);
     }
 }
 
 /// What there is to say about the staple of a certificate. That it names no responder is nothing.
-fn finding(used: &Use, status: &OcspStatus) -> Option<Diagnostic> {
+fn finding(store: &Store, used: &Use, status: &OcspStatus) -> Option<Diagnostic> {
     let secret = used.certificate.secret.as_ref()?;
     let must_staple = used.certificate.pair.must_staple;
     let error = status.last_error.as_deref().unwrap_or("no answer yet");
@@ -204,5 +204,6 @@ fn finding(used: &Use, status: &OcspStatus) -> Option<Diagnostic> {
         OcspState::Error => (Severity::Warning, "OcspFailed", format!("there is no OCSP staple: {error}")),
         OcspState::Disabled | OcspState::NoResponder | OcspState::Pending | OcspState::Good => return None,
     };
-    Some(Diagnostic::new(severity, ObjectRef::new(Kind::Secret, secret), "data.tls.crt", reason, message))
+    let field = store.certificate_field(secret);
+    Some(Diagnostic::new(severity, ObjectRef::new(Kind::Secret, secret), field, reason, message))
 }

@@ -342,7 +342,7 @@ fn via(snapshot: &Snapshot, address: SocketAddr) -> Option<Via> {
 }
 
 /// Whether a request for `host` may come over a connection made for `identity`: the certificate served must be
-/// good for it, and its host must ask the same of clients.
+/// good for it, and the port must ask the same of clients still.
 fn may_speak_for(
     identity: &ServedIdentity,
     snapshot: &Snapshot,
@@ -357,7 +357,7 @@ fn may_speak_for(
         }
         None => true,
     };
-    let same = snapshot.tls_policy(identity.port, host).is_some_and(|policy| identity.policy.admits(policy));
+    let same = snapshot.tls_policy(identity.port).is_some_and(|policy| identity.policy.admits(policy));
     if covered && same {
         return Ok(());
     }

@@ -10,7 +10,6 @@ use super::redirects::Redirect;
 use crate::names::object::ObjectName;
 use crate::names::{HostName, HostPattern, parent_of};
 use crate::telemetry::route_stats::RouteStats;
-use crate::tls::policy::TlsPolicy;
 
 /// All hosts: exact names, one-label wildcards (held by the name after `*.`) and the rules without a host.
 #[derive(Clone, Default)]
@@ -71,8 +70,6 @@ pub struct Host {
     pub routes: PathMap<Arc<Route>>,
     /// An Ingress of this host has a `tls` section: plain HTTP is redirected unless a route says otherwise.
     pub has_tls: bool,
-    /// A TLS policy of its own, where an Ingress asks for one.
-    pub tls: Option<Arc<TlsPolicy>>,
 }
 
 /// What happens to requests of one path of one host.

@@ -34,7 +34,7 @@ pub struct Snapshot {
     pub certificates: CertificateMap,
     pub hosts: HostMap,
     pub clusters: ClusterMap,
-    /// The TLS policy of hosts that have none of their own.
+    /// The TLS policy of the HTTPS port.
     pub tls: Arc<TlsPolicy>,
     /// The TLS policy of the mesh port; `None` while there are no root certificates to verify clients with.
     pub mesh: Option<Arc<TlsPolicy>>,
@@ -79,15 +79,13 @@ impl Snapshot {
         }
     }
 
-    /// The TLS policy of a host (canonical, `None` without SNI) on one of the ports: the one function that decides
-    /// it, in the handshake and again for each request. `None` where there is none to be had.
-    pub fn tls_policy(&self, port: TlsPort, host: Option<&str>) -> Option<&Arc<TlsPolicy>> {
-        let host = host.and_then(|host| self.hosts.find_named(host));
-        let own = host.and_then(|host| host.tls.as_ref());
-        own.or(match port {
+    /// The TLS policy of one of the ports: the one function that decides it, in the handshake and again for each
+    /// request, and so the one place where a policy per host would enter. `None` where there is none to be had.
+    pub fn tls_policy(&self, port: TlsPort) -> Option<&Arc<TlsPolicy>> {
+        match port {
             TlsPort::Https => Some(&self.tls),
             TlsPort::Mesh => self.mesh.as_ref(),
-        })
+        }
     }
 }
 

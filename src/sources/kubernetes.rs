@@ -42,8 +42,6 @@ use watch::Watch;
 #[derive(Debug)]
 pub struct Resource {
     pub kind: Kind,
-    /// As in manifests: `v1`, `networking.k8s.io/v1`. The first that the API server has is used.
-    pub api_versions: &'static [&'static str],
     /// As in URLs, and in what `kubectl get` takes.
     pub plural: &'static str,
     /// Which objects of the kind are followed.
@@ -74,37 +72,26 @@ enum Need {
     Optional,
 }
 
-/// Every kind that is followed. A new kind is one line here, next to its decoder in `store::objects`.
+/// Every kind that is followed. What else a new kind takes is in `store::objects`, beside its decoders.
 const RESOURCES: &[Resource] = &[
-    resource(Kind::IngressClass, &["networking.k8s.io/v1"], "ingressclasses", Follow::All)
-        .need(Need::Optional),
-    resource(Kind::Ingress, &["networking.k8s.io/v1"], "ingresses", Follow::All),
+    resource(Kind::IngressClass, "ingressclasses", Follow::All).need(Need::Optional),
+    resource(Kind::Ingress, "ingresses", Follow::All),
     // Releases of Helm are Secrets too, of a megabyte each: they are never downloaded.
-    resource(Kind::Secret, &["v1"], "secrets", Follow::Selected("type=kubernetes.io/tls")),
-    resource(Kind::Service, &["v1"], "services", Follow::All),
-    resource(Kind::EndpointSlice, &["discovery.k8s.io/v1"], "endpointslices", Follow::All),
-    resource(Kind::Namespace, &["v1"], "namespaces", Follow::All).need(Need::Optional),
-    resource(Kind::ConfigMap, &["v1"], "configmaps", Follow::Named).need(Need::Optional),
+    resource(Kind::Secret, "secrets", Follow::Selected("type=kubernetes.io/tls")),
+    resource(Kind::Service, "services", Follow::All),
+    resource(Kind::EndpointSlice, "endpointslices", Follow::All),
+    resource(Kind::Namespace, "namespaces", Follow::All).need(Need::Optional),
+    resource(Kind::ConfigMap, "configmaps", Follow::Named).need(Need::Optional),
     // One that has ended has no address any more.
-    resource(Kind::Pod, &["v1"], "pods", Follow::Selected("status.phase!=Succeeded,status.phase!=Failed"))
-        .of_mesh(),
-    resource(Kind::PeerAuthentication, ISTIO, "peerauthentications", Follow::All)
-        .need(Need::WherePresent)
-        .of_mesh(),
-    resource(Kind::AuthorizationPolicy, ISTIO, "authorizationpolicies", Follow::All)
+    resource(Kind::Pod, "pods", Follow::Selected("status.phase!=Succeeded,status.phase!=Failed")).of_mesh(),
+    resource(Kind::PeerAuthentication, "peerauthentications", Follow::All).need(Need::WherePresent).of_mesh(),
+    resource(Kind::AuthorizationPolicy, "authorizationpolicies", Follow::All)
         .need(Need::WherePresent)
         .of_mesh(),
 ];
 
-const ISTIO: &[&str] = &["security.istio.io/v1", "security.istio.io/v1beta1"];
-
-const fn resource(
-    kind: Kind,
-    api_versions: &'static [&'static str],
-    plural: &'static str,
-    follow: Follow,
-) -> Resource {
-    Resource { kind, api_versions, plural, follow, need: Need::Vital, mesh: false }
+const fn resource(kind: Kind, plural: &'static str, follow: Follow) -> Resource {
+    Resource { kind, plural, follow, need: Need::Vital, mesh: false }
 }
 
 impl Resource {
@@ -123,9 +110,9 @@ impl Resource {
         RESOURCES.iter().find(|resource| resource.kind == kind)
     }
 
-    /// Its first version.
+    /// Its preferred version.
     pub fn api_version(&self) -> &'static str {
-        self.api_versions.first().copied().unwrap_or_default()
+        self.kind.api_versions().first().copied().unwrap_or_default()
     }
 
     /// Whether its objects belong to the mesh and not to one namespace.

@@ -21,7 +21,7 @@ use crate::diagnostics::{Diagnostic, Severity};
 use crate::settings::Settings;
 use crate::settings::places::{PairPlace, TrustPlace, object_of};
 use crate::store::Event;
-use crate::store::objects::{Authorities, Kind, Metadata, Object, Secret, SecretOrigin};
+use crate::store::objects::{Authorities, Kind, Metadata, Object, PairFields, Secret, SecretOrigin};
 use crate::tls::keys::KeyPair;
 
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -181,7 +181,8 @@ impl Content {
         let (labels, annotations) = (BTreeMap::new(), BTreeMap::new());
         let metadata = Metadata { name: object_of(path), created: None, labels, annotations };
         let (kind, origin) = ("kubernetes.io/tls".into(), SecretOrigin::Object);
-        Secret { metadata, kind, origin, pair, ticket_keys: None, authorities }
+        let fields = PairFields::default();
+        Secret { metadata, kind, origin, pair, fields, ticket_keys: None, authorities }
     }
 }
 

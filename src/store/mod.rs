@@ -21,7 +21,7 @@ pub use changes::Changes;
 use index::Index;
 use objects::{
     AuthorizationPolicy, ConfigMap, EndpointSlice, Ingress, IngressClass, Kind, Namespace, Object,
-    ObjectName, PeerAuthentication, Pod, ReadyPolicy, Secret, Service,
+    ObjectName, PairFields, PeerAuthentication, Pod, ReadyPolicy, Secret, Service,
 };
 pub use policies::LastGood;
 use references::{ingress_clusters, ingress_secrets, pem_hosts, service_of, staplable_leaf};
@@ -176,6 +176,11 @@ impl Store {
 
     pub fn secret(&self, name: &ObjectName) -> Option<&Arc<Secret>> {
         self.secrets.get(name)
+    }
+
+    /// The field of a Secret that its certificate stands in; of one that has gone, that of most.
+    pub fn certificate_field(&self, secret: &ObjectName) -> &'static str {
+        self.secret(secret).map_or_else(PairFields::default, |secret| secret.fields).certificate
     }
 
     pub fn service(&self, name: &ObjectName) -> Option<&Arc<Service>> {

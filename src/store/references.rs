@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use super::objects::{Backend, EndpointSlice, Ingress, ObjectName, Secret, SecretOrigin};
 use crate::names::HostPattern;
+use crate::names::annotation::FROM_TO_WWW_REDIRECT;
 use crate::snapshot::clusters::ClusterKey;
 
 /// The hosts an Ingress has rules for. Those it writes wrongly are reported by `compile`, not indexed.
@@ -21,7 +22,7 @@ pub fn ingress_hosts(ingress: &Ingress) -> BTreeSet<HostPattern> {
 /// The hosts, with or without `www.` in front, that it wants to be sent to its own, where nobody has rules for them. The
 /// prefix of the annotation is for `compile` to compare.
 pub fn www_partners(ingress: &Ingress) -> BTreeSet<HostPattern> {
-    let asks = |key: &String| key.rsplit_once('/').is_some_and(|(_, name)| name == "from-to-www-redirect");
+    let asks = |key: &String| key.rsplit_once('/').is_some_and(|(_, name)| name == FROM_TO_WWW_REDIRECT);
     if !ingress.metadata.annotations.keys().any(asks) {
         return BTreeSet::new();
     }
@@ -35,7 +36,7 @@ pub fn www_partners(ingress: &Ingress) -> BTreeSet<HostPattern> {
 
 /// The Secrets that it names in `spec.tls`.
 pub(super) fn ingress_secrets(ingress: &Ingress) -> BTreeSet<ObjectName> {
-    let secrets = ingress.tls.iter().filter_map(|tls| tls.secret.as_deref());
+    let secrets = ingress.tls.iter().filter_map(|tls| tls.secret.name());
     secrets.map(|secret| ObjectName::new(ingress.metadata.name.namespace.clone(), secret)).collect()
 }
 

@@ -2,7 +2,8 @@ use std::collections::HashSet;
 
 use super::*;
 use crate::store::objects::{
-    Backend, IngressPath, IngressRule, IngressTls, Metadata, PathType, SecretOrigin, ServicePortRef,
+    Backend, IngressPath, IngressRule, IngressTls, Metadata, PathType, SecretOrigin, ServicePortRef, TlsHost,
+    TlsSecret,
 };
 
 fn metadata(namespace: &str, name: &str) -> Metadata {
@@ -20,10 +21,15 @@ fn ingress(name: &str, host: &str, secret: &str, service: &str) -> Object {
         metadata: metadata("a", name),
         class: None,
         default_backend: None,
-        tls: vec![IngressTls { hosts: vec![host.into()], secret: Some(secret.into()) }],
+        tls: vec![IngressTls {
+            index: 0,
+            hosts: vec![TlsHost { index: 0, host: host.into() }],
+            secret: TlsSecret::Named(secret.into()),
+        }],
         rules: vec![IngressRule {
+            index: 0,
             host: Some(host.into()),
-            paths: vec![IngressPath { path: "/".into(), kind: PathType::Prefix, backend }],
+            paths: vec![IngressPath { index: 0, path: "/".into(), kind: PathType::Prefix, backend }],
         }],
     })
 }
@@ -34,6 +40,7 @@ fn secret(name: &str) -> Object {
         kind: "kubernetes.io/tls".into(),
         origin: SecretOrigin::Object,
         pair: None,
+        fields: Default::default(),
         ticket_keys: None,
         authorities: None,
     })

@@ -137,7 +137,7 @@ fn decide(
     }
     let certificates = bound.unwrap_or(&snapshot.certificates.default);
     let certificate = certificates.select(ClientKeys::of_schemes(hello.signature_schemes())).clone();
-    let policy = snapshot.tls_policy(port, sni.as_deref()).ok_or(HandshakeError::NoTrust)?.clone();
+    let policy = snapshot.tls_policy(port).ok_or(HandshakeError::NoTrust)?.clone();
     let sni = sni.and_then(|name| HostName::new(&name).ok());
     let stapling = snapshot.certificates.stapling(&certificate.pair);
     let with_staple = stapling.and_then(|stapling| stapling.stapled.as_ref()?.certified(now));

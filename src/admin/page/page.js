@@ -60,7 +60,7 @@ const lists = {
       { label: "Path", value: (r) => r.path, cell: (r) => ({ text: r.path }) },
       { label: "Ingress", value: (r) => r.ingress, cell: (r) => ({ text: r.ingress }) },
       { label: "Backend", value: (r) => r.backend || "", cell: (r) => ({ text: r.backend || "none", note: r.protocol === "HTTP/1.1" ? "" : r.protocol }) },
-      { label: "Endpoints", kind: "number", value: (r) => r.endpoints, cell: (r) => (r.endpoints || !r.backend ? { text: number.format(r.endpoints) } : { badge: "none", tone: "bad", title: r.unavailable || "" }) },
+      { label: "Endpoints", kind: "number", value: (r) => r.endpoints, cell: (r) => (r.unavailable ? { badge: r.backend ? "none" : "not served", tone: "bad", note: r.unavailable } : { text: number.format(r.endpoints) }) },
       { label: "Requests", kind: "number", value: (r) => r.requests, cell: (r) => ({ text: number.format(r.requests) }) },
       { label: "Failed", kind: "number", value: (r) => r.failed, cell: (r) => ({ text: number.format(r.failed), tone: r.failed ? "bad" : "" }) },
     ],

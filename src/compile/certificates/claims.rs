@@ -3,6 +3,7 @@
 //! A claim gives the Secret's certificate, or the one from before where the Secret is missing, broken, does
 //! not cover the host or is worse: "last good". Everything that went wrong becomes a diagnostic.
 
+use std::fmt;
 use std::sync::Arc;
 
 use super::StapleWaits;
@@ -27,7 +28,8 @@ pub(super) enum Claimant<'a> {
 
 pub(super) struct Claim<'a> {
     pub claimant: Claimant<'a>,
-    pub secret: ObjectName,
+    /// `None` where what is written is no name: there is no such Secret.
+    pub secret: Option<ObjectName>,
 }
 
 impl Claim<'_> {
@@ -42,11 +44,21 @@ impl Claim<'_> {
     fn has_dropped(&self, secret: &ObjectName) -> bool {
         match self.claimant {
             Claimant::Ingress { ingress, .. } => {
-                let mut named = ingress.tls.iter().filter_map(|entry| entry.secret.as_deref());
+                let mut named = ingress.tls.iter().filter_map(|entry| entry.secret.name());
                 !named.any(|named| *named == *secret.name)
             }
             Claimant::PemPair => false,
-            Claimant::Default => *secret != self.secret,
+            Claimant::Default => Some(secret) != self.secret.as_ref(),
+        }
+    }
+}
+
+/// The Secret, for messages.
+impl fmt::Display for Claim<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.secret {
+            Some(secret) => write!(f, "Secret {secret}"),
+            None => f.write_str("Secret that could be called so"),
         }
     }
 }
@@ -97,8 +109,11 @@ impl<'a> Resolver<'a> {
     /// Whether a claim that does not name this host is on it all the same: its certificate covers the host, or
     /// served it before. One that is `meant` for the host counts even if its Secret cannot be used.
     pub fn fits(&self, claim: &Claim<'_>, meant: bool) -> bool {
-        let served_before = || self.served(claim).next().is_some();
-        match (self.look_up(&claim.secret).map_err(|refusal| refusal.cause), claim.claimant) {
+        let served_before = || match &claim.secret {
+            Some(secret) => self.served(secret).next().is_some(),
+            None => !self.last_good(claim).is_empty(),
+        };
+        match (self.look_up(claim).map_err(|refusal| refusal.cause), claim.claimant) {
             (Ok(_), _) => true,
             // A pair that is bound by its names lost this one on purpose.
             (Err(Cause::OtherHost), Claimant::PemPair) => false,
@@ -109,7 +124,7 @@ impl<'a> Resolver<'a> {
 
     /// The bindings that come of a claim, one at most unless it falls back on several from before.
     pub fn resolve(&mut self, claim: &Claim<'_>) -> Vec<Binding> {
-        let pair = match self.look_up(&claim.secret) {
+        let pair = match self.look_up(claim) {
             Ok(pair) => pair,
             Err(refusal) => return self.keep_despite(claim, &refusal),
         };
@@ -125,13 +140,12 @@ impl<'a> Resolver<'a> {
         if kept.is_empty() {
             return vec![fresh];
         }
-        let secret = &claim.secret;
         let (reason, why) = match self.now < pair.not_before {
             true => ("CandidateNotYetValid", format!("is not valid before {}", date(pair.not_before))),
             false => ("CandidateExpired", format!("expired on {}", date(pair.not_after))),
         };
         let severity = if self.now < pair.not_before { Severity::Warning } else { Severity::Error };
-        let message = format!("the certificate of Secret {secret} {why}: the one from before stays in use");
+        let message = format!("the certificate of {claim} {why}: the one from before stays in use");
         self.report(claim, severity, reason, message);
         kept
     }
@@ -156,9 +170,9 @@ impl<'a> Resolver<'a> {
         self.recheck(until);
         self.awaited.push(Awaited { certificate: fresh.certificate.clone(), since });
         if pair.must_staple {
-            let (secret, until) = (&claim.secret, date(until));
+            let until = date(until);
             let message = format!(
-                "the certificate of Secret {secret} must be stapled and waits for its staple: the one from before \
+                "the certificate of {claim} must be stapled and waits for its staple: the one from before \
                  stays in use until {until} at most"
             );
             self.report(claim, Severity::Info, "AwaitingStaple", message);
@@ -207,25 +221,25 @@ impl<'a> Resolver<'a> {
         is_valid(&binding.certificate.pair, self.now)
     }
 
-    fn look_up(&self, name: &ObjectName) -> Result<&'a Arc<KeyPair>, Refusal> {
-        let (cause, reason, message) = match self.store.secret(name).map(|secret| &secret.pair) {
+    fn look_up(&self, claim: &Claim<'_>) -> Result<&'a Arc<KeyPair>, Refusal> {
+        let secret = claim.secret.as_ref().and_then(|name| self.store.secret(name));
+        let (cause, reason, message) = match secret.map(|secret| &secret.pair) {
             Some(Some(Ok(pair))) => match self.host {
                 Some(host) if !pair.covers(host) => {
                     let names = names_of(pair);
-                    let message = format!("the certificate of Secret {name} does not cover {host}: {names}");
+                    let message = format!("the certificate of {claim} does not cover {host}: {names}");
                     (Cause::OtherHost, "HostMismatch", message)
                 }
                 _ => return Ok(pair),
             },
             Some(Some(Err(error))) => {
-                (Cause::Unusable, error.reason(), format!("Secret {name} cannot be used: {error}"))
+                (Cause::Unusable, error.reason(), format!("{claim} cannot be used: {error}"))
             }
             Some(None) => {
-                let message =
-                    format!("Secret {name} contains no keypair: it has neither tls.crt nor tls.key");
+                let message = format!("{claim} contains no keypair: it has neither tls.crt nor tls.key");
                 (Cause::Unusable, "KeyPairMissing", message)
             }
-            None => (Cause::Missing, "SecretNotFound", format!("there is no Secret {name}")),
+            None => (Cause::Missing, "SecretNotFound", format!("there is no {claim}")),
         };
         Err(Refusal { cause, reason, message })
     }
@@ -234,14 +248,13 @@ impl<'a> Resolver<'a> {
     fn bind(&self, claim: &Claim<'_>, pair: &Arc<KeyPair>) -> Binding {
         let served = self.bindings().map(|binding| &binding.certificate);
         let awaited = self.awaited_before().map(|awaited| &awaited.certificate);
-        let of_the_secret =
-            served.chain(awaited).filter(|known| known.secret.as_ref() == Some(&claim.secret));
+        let of_the_secret = served.chain(awaited).filter(|known| known.secret == claim.secret);
         let mut before = None;
         let known =
             of_the_secret.inspect(|known| before = Some(*known)).find(|it| it.pair.digest == pair.digest);
         let certificate = known.cloned().unwrap_or_else(|| {
             let handshakes = before.map(|before| before.handshakes.clone()).unwrap_or_default();
-            Arc::new(Certificate { pair: pair.clone(), secret: Some(claim.secret.clone()), handshakes })
+            Arc::new(Certificate { pair: pair.clone(), secret: claim.secret.clone(), handshakes })
         });
         Binding { certificate, ingress: claim.ingress().cloned(), missing_since: None }
     }
@@ -273,11 +286,9 @@ impl<'a> Resolver<'a> {
     /// Notes since when the Secret is gone, and says whether its certificate may still be served. One that
     /// the claimant named before it switched to this Secret stays until this Secret is usable.
     fn is_within_grace(&mut self, claim: &Claim<'_>, binding: &mut Binding) -> bool {
-        let (true, Some(grace)) = (binding.certificate.secret.as_ref() == Some(&claim.secret), self.grace)
-        else {
-            return true;
-        };
-        let served = self.served(claim).find(|b| Arc::ptr_eq(&b.certificate, &binding.certificate));
+        let own = claim.secret.as_ref().filter(|secret| binding.certificate.secret.as_ref() == Some(secret));
+        let (Some(secret), Some(grace)) = (own, self.grace) else { return true };
+        let served = self.served(secret).find(|b| Arc::ptr_eq(&b.certificate, &binding.certificate));
         let since = served.and_then(|served| served.missing_since).unwrap_or(self.now);
         let end = since.saturating_add(grace);
         binding.missing_since = Some(since);
@@ -290,7 +301,7 @@ impl<'a> Resolver<'a> {
     /// What the host falls back on: the certificate from before of the same Secret, else those of Secrets that
     /// the claimant named before it switched to this one.
     fn last_good(&self, claim: &Claim<'_>) -> Vec<Binding> {
-        let mut good: Vec<_> = self.served(claim).collect();
+        let mut good: Vec<_> = claim.secret.iter().flat_map(|secret| self.served(secret)).collect();
         if good.is_empty() {
             let dropped = |b: &&Binding| {
                 b.ingress.as_ref() == claim.ingress()
@@ -306,9 +317,9 @@ impl<'a> Resolver<'a> {
         good.into_iter().map(rebind).collect()
     }
 
-    /// What the host has from the Secret of this claim up to now.
-    fn served(&self, claim: &Claim<'_>) -> impl Iterator<Item = &'a Binding> {
-        self.bindings().filter(|binding| binding.certificate.secret.as_ref() == Some(&claim.secret))
+    /// What the host has from this Secret up to now.
+    fn served(&self, secret: &ObjectName) -> impl Iterator<Item = &'a Binding> {
+        self.bindings().filter(move |binding| binding.certificate.secret.as_ref() == Some(secret))
     }
 
     fn bindings(&self) -> impl Iterator<Item = &'a Binding> + use<'a> {
@@ -329,19 +340,22 @@ impl<'a> Resolver<'a> {
         }
         if let Some((severity, reason, what)) = validity.finding {
             let object = ObjectRef::new(Kind::Secret, secret);
-            self.diagnostics.push(Diagnostic::new(severity, object, "data.tls.crt", reason, what));
+            let field = self.store.certificate_field(secret);
+            self.diagnostics.push(Diagnostic::new(severity, object, field, reason, what));
         }
     }
 
     fn report(&mut self, claim: &Claim<'_>, severity: Severity, reason: &'static str, message: String) {
-        let (object, field) = match claim.claimant {
-            Claimant::Ingress { ingress, entry } => {
+        let (object, field) = match (claim.claimant, &claim.secret) {
+            (Claimant::Ingress { ingress, entry }, _) => {
                 let field = format!("spec.tls[{entry}].secretName");
                 (ObjectRef::new(Kind::Ingress, &ingress.metadata.name), field)
             }
-            Claimant::PemPair | Claimant::Default => {
-                (ObjectRef::new(Kind::Secret, &claim.secret), String::new())
+            (Claimant::PemPair | Claimant::Default, Some(secret)) => {
+                (ObjectRef::new(Kind::Secret, secret), String::new())
             }
+            // What a PEM pair or a setting names is a name.
+            (Claimant::PemPair | Claimant::Default, None) => return,
         };
         self.diagnostics.push(Diagnostic::new(severity, object, field, reason, message));
     }

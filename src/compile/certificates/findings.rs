@@ -1,39 +1,24 @@
-//! What there is to say about a Secret or the `tls` section of an Ingress by itself, whatever host it serves.
+//! What there is to say about the `tls` section of an Ingress by itself, whatever host it serves, and about the age of
+//! a certificate.
 
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::diagnostics::{Diagnostic, ObjectRef, Severity};
 use crate::names::HostPattern;
-use crate::store::objects::{Ingress, Kind, Secret};
+use crate::store::objects::{Ingress, Kind};
 use crate::store::{ingress_hosts, www_partners};
-use crate::tls::keys::{KeyPair, Part};
+use crate::tls::keys::KeyPair;
 
 /// A certificate that expires within this time is reported, in seconds.
 const EXPIRES_SOON: i64 = 10 * 24 * 3600;
-
-/// Why the pair in a Secret cannot be used, or what is odd about it. A Secret without a pair is none of ours.
-pub fn secret_findings(secret: &Secret) -> Vec<Diagnostic> {
-    let object = ObjectRef::new(Kind::Secret, &secret.metadata.name);
-    let finding = |severity, part: Part, reason, message: String| {
-        Diagnostic::new(severity, object.clone(), part.field(), reason, message)
-    };
-    match &secret.pair {
-        None => Vec::new(),
-        Some(Err(error)) => vec![finding(Severity::Error, error.part(), error.reason(), error.to_string())],
-        Some(Ok(pair)) => {
-            let warnings = pair.warnings.iter();
-            warnings.map(|w| finding(Severity::Warning, w.part(), w.reason(), w.to_string())).collect()
-        }
-    }
-}
 
 /// Which parts of `spec.tls` have no effect.
 pub fn ingress_tls_findings(ingress: &Ingress) -> Vec<Diagnostic> {
     let object = ObjectRef::new(Kind::Ingress, &ingress.metadata.name);
     let mut rules = ingress_hosts(ingress);
     if rules.iter().all(|host| *host == HostPattern::Any) {
-        let names_secret = ingress.tls.iter().any(|entry| entry.secret.is_some());
+        let names_secret = ingress.tls.iter().any(|entry| entry.secret.name().is_some());
         let message =
             "rules without a host are served with the default certificate: name hosts to use this one";
         let ignored = Diagnostic::new(Severity::Warning, object, "spec.tls", "TlsIgnored", message);
@@ -41,9 +26,9 @@ pub fn ingress_tls_findings(ingress: &Ingress) -> Vec<Diagnostic> {
     }
     rules.extend(www_partners(ingress));
     let mut findings = Vec::new();
-    for (index, entry) in ingress.tls.iter().enumerate() {
-        for (position, written) in entry.hosts.iter().enumerate() {
-            let (severity, reason, message) = match HostPattern::parse(written) {
+    for entry in &ingress.tls {
+        for written in &entry.hosts {
+            let (severity, reason, message) = match HostPattern::parse(&written.host) {
                 Err(error) => (Severity::Error, "InvalidHost", error.to_string()),
                 Ok(host) if rules.iter().any(|rule| reaches(&host, rule)) => continue,
                 Ok(_) => {
@@ -51,7 +36,7 @@ pub fn ingress_tls_findings(ingress: &Ingress) -> Vec<Diagnostic> {
                     (Severity::Warning, "TlsHostWithoutRule", message)
                 }
             };
-            let field = format!("spec.tls[{index}].hosts[{position}]");
+            let field = format!("spec.tls[{}].hosts[{}]", entry.index, written.index);
             findings.push(Diagnostic::new(severity, object.clone(), field, reason, message));
         }
     }

@@ -36,26 +36,43 @@ fn host(pattern: &str) -> HostPattern {
     HostPattern::parse(pattern).unwrap()
 }
 
+/// Stands for a `secretName` that is no name.
+const UNUSABLE: &str = "certs/tls";
+
 /// An Ingress by `namespace/name` with rules for `rules` and the entries `tls`, each with hosts and a Secret.
 fn ingress(name: &str, created: i64, rules: &[&str], tls: &[(&[&str], &str)]) -> Ingress {
-    let entry = |(hosts, secret): &(&[&str], &str)| IngressTls {
-        hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
-        secret: (!secret.is_empty()).then(|| (*secret).to_owned()),
+    let entry = |(index, (hosts, secret)): (usize, &(&[&str], &str))| IngressTls {
+        index,
+        hosts: hosts
+            .iter()
+            .zip(0..)
+            .map(|(host, index)| TlsHost { index, host: (*host).to_owned() })
+            .collect(),
+        secret: match *secret {
+            "" => TlsSecret::Default,
+            UNUSABLE => TlsSecret::Unusable,
+            name => TlsSecret::Named(name.to_owned()),
+        },
     };
     Ingress {
         metadata: Metadata { created: Some(created), ..metadata(name) },
         class: None,
         default_backend: None,
-        tls: tls.iter().map(entry).collect(),
+        tls: tls.iter().enumerate().map(entry).collect(),
         rules: rules
             .iter()
-            .map(|host| IngressRule { host: Some((*host).into()), paths: Vec::new() })
+            .zip(0..)
+            .map(|(host, index)| IngressRule { index, host: Some((*host).into()), paths: Vec::new() })
             .collect(),
     }
 }
 
 fn metadata(name: &str) -> Metadata {
     Metadata { name: named(name), created: None, labels: Default::default(), annotations: Default::default() }
+}
+
+fn ingress_ref(name: &str) -> ObjectRef {
+    ObjectRef::new(Kind::Ingress, &named(name))
 }
 
 fn named(name: &str) -> ObjectName {
@@ -99,6 +116,7 @@ impl World {
             kind: String::new(),
             origin,
             pair,
+            fields: Default::default(),
             ticket_keys: None,
             authorities: None,
         }))
@@ -265,6 +283,38 @@ fn the_oldest_usable_ingress_wins_and_the_others_hear_of_it() {
 }
 
 #[test]
+fn who_asks_for_the_default_certificate_and_does_not_get_it_hears_of_it_too() {
+    let mut world = World::new("www.foo.test");
+    let named: &[(&[&str], &str)] = &[(&["www.foo.test"], "s")];
+    let default: &[(&[&str], &str)] = &[(&["www.foo.test"], "")];
+    world.secret("s", &pair(1, &["www.foo.test"])).ingress("old", 1, named).ingress("young", 2, default);
+    world.expect(&["01"], &["HostConflict"]);
+    let conflict = world.compile().diagnostics.remove(0);
+    assert_eq!(conflict.object, Some(ingress_ref("young")));
+    // The other way round it is the certificate that is not served.
+    world.ingress("old", 3, named).expect(&[], &["HostConflict"]);
+    assert_eq!(world.compile().diagnostics.remove(0).object, Some(ingress_ref("old")));
+    world.ingress("old", 3, default).expect(&[], &[]);
+}
+
+#[test]
+fn a_secret_name_that_is_none_keeps_the_last_good_certificate() {
+    let mut world = World::new("www.foo.test");
+    let hosts: &[&str] = &["www.foo.test"];
+    world.ingress("i", 1, &[(hosts, UNUSABLE)]).expect(&[], &["SecretNotFound"]);
+    for entry_hosts in [hosts, &[], &["other.test"]] {
+        world.secret("s", &pair(1, hosts)).ingress("i", 1, &[(entry_hosts, "s")]).expect(&["01"], &[]);
+        world.ingress("i", 1, &[(entry_hosts, UNUSABLE)]).expect(&["01"], &["SecretNotFound"]);
+        let finding = world.compile().diagnostics.remove(0);
+        assert_eq!((finding.severity, &*finding.field), (Severity::Error, "spec.tls[0].secretName"));
+        assert!(finding.message.ends_with("the certificate from before stays in use"), "{finding}");
+        world.delete(Kind::Secret, "s").after(GRACE * 2).expect(&["01"], &["SecretNotFound"]);
+    }
+    world.secret("t", &pair(2, hosts)).ingress("i", 1, &[(hosts, "t")]).expect(&["02"], &[]);
+    world.ingress("i", 1, &[(hosts, "")]).expect(&[], &[]);
+}
+
+#[test]
 fn an_ingress_of_another_class_has_no_say() {
     let mut world = World::new("www.foo.test");
     world.secret("s", &pair(1, &["www.foo.test"])).ingress("i", 1, &[(&[], "s")]);
@@ -280,7 +330,14 @@ fn a_host_may_have_a_certificate_of_each_kind() {
     world.secret("rsa", &of_kind(1, Algorithm::Rsa, names)).secret("ecdsa", &pair(2, names));
     world.secret("second", &pair(3, names));
     let hosts: &[&str] = &["www.foo.test"];
-    world.ingress("i", 1, &[(hosts, "rsa"), (hosts, "ecdsa"), (hosts, "second")]).expect(&["02", "01"], &[]);
+    world.ingress("i", 1, &[(hosts, "rsa"), (hosts, "ecdsa"), (hosts, "second")]);
+    world.expect(&["02", "01"], &["HostConflict"]);
+    let conflict = world.compile().diagnostics.remove(0);
+    assert_eq!((conflict.object, &*conflict.field), (Some(ingress_ref("i")), "spec.tls[2].secretName"));
+    assert!(conflict.message.contains("certificate of Secret a/ecdsa"), "{}", conflict.message);
+    // The same certificate under two names is no conflict.
+    let same = pair(2, names);
+    world.secret("ecdsa", &same).secret("second", &same).expect(&["02", "01"], &[]);
 
     let served = world.served.as_ref().unwrap();
     let select = |keys| &*served.select(keys).pair.serial;
@@ -484,7 +541,7 @@ fn the_default_certificate_is_rotated_like_any_other() {
 fn a_secret_says_what_is_wrong_with_it() {
     let mut world = World::new("");
     let finding = |world: &World, name: &str| {
-        let findings = secret_findings(world.store.secret(&named(name)).unwrap());
+        let findings = world.store.secret(&named(name)).unwrap().findings();
         findings.into_iter().map(|f| (f.severity, f.field, f.reason)).collect::<Vec<_>>()
     };
     world.broken("s");

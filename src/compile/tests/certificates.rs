@@ -6,7 +6,7 @@ use super::World;
 use super::objects::*;
 use crate::settings::Settings;
 use crate::snapshot::certificates::HostCertificates;
-use crate::store::objects::{Kind, Metadata, Object, ObjectName, Secret, SecretOrigin};
+use crate::store::objects::{Kind, Metadata, Object, ObjectName, Secret, SecretOrigin, TlsSecret};
 use crate::testing::certificates::Authority;
 use crate::tls::keys::KeyPair;
 
@@ -22,6 +22,7 @@ fn secret(name: &str, pair: &Arc<KeyPair>) -> Object {
         kind: "kubernetes.io/tls".into(),
         origin: SecretOrigin::Object,
         pair: Some(Ok(pair.clone())),
+        fields: Default::default(),
         ticket_keys: None,
         authorities: None,
     })
@@ -134,6 +135,7 @@ fn a_broken_secret_is_reported_as_long_as_it_is_there() {
         kind: "Opaque".into(),
         origin: SecretOrigin::Object,
         pair: Some(Err(broken)),
+        fields: Default::default(),
         ticket_keys: None,
         authorities: None,
     })]);
@@ -159,7 +161,7 @@ fn a_host_that_is_sent_on_has_the_certificate_that_covers_it() {
     // An Ingress with rules and a certificate for it decides alone.
     let own = pair(&["www.a.test"]);
     let mut rules = ingress("www").path("www.a.test", "/", "web").created(9).tls();
-    rules.tls[0].secret = Some("own".into());
+    rules.tls[0].secret = TlsSecret::Named("own".into());
     world.apply([secret("own", &own), secret("tls", &both), rules.object()]);
     assert_eq!(served(&world, "www.a.test"), Some(own.serial.to_string()));
     world.delete(Kind::Ingress, "a", "www");

@@ -12,7 +12,7 @@ use crate::settings::places::TrustPlace;
 use crate::store::objects::{
     AuthorizationPolicy, Backend, Clause, ConfigMap, Endpoint, EndpointPort, EndpointSlice, Ingress,
     IngressClass, IngressPath, IngressRule, IngressTls, Metadata, Namespace, PeerAuthentication, Pod,
-    PolicyRule, ReadyPolicy, Secret, Service, ServicePort,
+    PolicyRule, ReadyPolicy, Secret, Service, ServicePort, TlsHost,
 };
 use crate::testing::certificates::Authority;
 
@@ -189,7 +189,8 @@ fn mutations() -> Vec<Mutation> {
         ),
         ("Ingress.class", "Ingress/web", "/spec/ingressClassName", json!("other")),
         ("Ingress.default_backend", "Ingress/fallback", "/spec/defaultBackend/service/name", json!("web2")),
-        ("IngressTls.hosts", "Ingress/web", "/spec/tls/0/hosts/0", json!("b.test")),
+        ("IngressTls.hosts", "Ingress/web", "/spec/tls/0/hosts", json!(["b.test"])),
+        ("TlsHost.host", "Ingress/web", "/spec/tls/0/hosts/0", json!("b.test")),
         ("IngressTls.secret", "Ingress/web", "/spec/tls/0/secretName", json!("tls2")),
         ("IngressRule.host", "Ingress/web", "/spec/rules/0/host", json!("c.test")),
         ("IngressPath.path", "Ingress/web", "/spec/rules/0/http/paths/0/path", json!("/x")),
@@ -261,7 +262,7 @@ fn mutations() -> Vec<Mutation> {
         ("ConfigMap.data", "ConfigMap/roots", "/data/root-cert.pem", json!(&ROOTS[1])),
         // What a whole list stands for is in its items; that the list itself counts is seen by its last item.
         ("Ingress.tls", "Ingress/web", "/spec/tls", json!([])),
-        ("Ingress.rules", "Ingress/web", "/spec/rules", json!([])),
+        ("Ingress.rules", "Ingress/web", "/spec/rules", json!([{ "host": "d.test" }])),
         ("IngressRule.paths", "Ingress/web", "/spec/rules/0/http/paths", json!([])),
         ("Service.ports", "Service/web", "/spec/ports", json!([])),
         ("EndpointSlice.ports", "EndpointSlice/web-1", "/ports", json!([])),
@@ -273,6 +274,7 @@ fn mutations() -> Vec<Mutation> {
 /// Fields whose change changes nothing, and why.
 const WITHOUT_EFFECT: &[(&str, &str)] = &[
     ("Metadata.name", "another name is another object: it comes and goes, which is tested for every kind"),
+    ("Secret.fields", "it is for messages"),
     ("Secret.kind", "it is for messages; what is in `data` decides what a Secret is"),
     ("Secret.ticket_keys", "they seal sessions and are in no snapshot; replicas that share them are tested"),
     (
@@ -303,10 +305,11 @@ fn fields() -> BTreeSet<&'static str> {
         Metadata { name, created, labels, annotations }
         IngressClass { metadata, controller, default }
         Ingress { metadata, class, default_backend, tls, rules }
-        IngressTls { hosts, secret }
-        IngressRule { host, paths }
-        IngressPath { path, kind, backend }
-        Secret { metadata, kind, origin, pair, ticket_keys, authorities }
+        IngressTls { index, hosts, secret }
+        TlsHost { index, host }
+        IngressRule { index, host, paths }
+        IngressPath { index, path, kind, backend }
+        Secret { metadata, kind, origin, pair, fields, ticket_keys, authorities }
         Service { metadata, kind, addresses, ports }
         ServicePort { name, port, target, app_protocol }
         EndpointSlice { metadata, service, ports, endpoints }
@@ -327,6 +330,8 @@ fn fields() -> BTreeSet<&'static str> {
     all.extend(["Backend.name", "Backend.port"]);
     // Their own fields are listed.
     all.retain(|field| !field.ends_with(".metadata") && *field != "IngressPath.backend");
+    // Where something stands in its list is for findings to say.
+    all.retain(|field| !field.ends_with(".index"));
     all
 }
 

@@ -3,6 +3,7 @@
 use crate::store::objects::{
     Backend, Endpoint, EndpointPort, EndpointSlice, Ingress, IngressClass, IngressPath, IngressRule,
     IngressTls, Metadata, Object, ObjectName, PathType, Service, ServiceKind, ServicePort, ServicePortRef,
+    TlsSecret,
 };
 
 pub fn metadata(name: &str) -> Metadata {
@@ -36,11 +37,12 @@ impl Ingress {
 
     pub fn path_of(mut self, kind: PathType, host: &str, path: &str, backend: Backend) -> Self {
         let host = (!host.is_empty()).then(|| host.to_string());
-        let path = IngressPath { path: path.into(), kind, backend };
-        match self.rules.iter_mut().find(|rule| rule.host == host) {
-            Some(rule) => rule.paths.push(path),
-            None => self.rules.push(IngressRule { host, paths: vec![path] }),
+        let index = self.rules.iter().position(|rule| rule.host == host).unwrap_or(self.rules.len());
+        if index == self.rules.len() {
+            self.rules.push(IngressRule { index, host, paths: Vec::new() });
         }
+        let paths = &mut self.rules[index].paths;
+        paths.push(IngressPath { index: paths.len(), path: path.into(), kind, backend });
         self
     }
 
@@ -50,7 +52,8 @@ impl Ingress {
     }
 
     pub fn tls(mut self) -> Self {
-        self.tls.push(IngressTls { hosts: Vec::new(), secret: Some("tls".into()) });
+        let index = self.tls.len();
+        self.tls.push(IngressTls { index, hosts: Vec::new(), secret: TlsSecret::Named("tls".into()) });
         self
     }
 

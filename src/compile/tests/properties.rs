@@ -10,7 +10,8 @@ use crate::settings::{Settings, choices::Source};
 use crate::store::Event;
 use crate::store::objects::{
     Backend, EndpointPort, EndpointSlice, Ingress, IngressPath, IngressRule, IngressTls, Kind, Object,
-    ObjectName, PathType, Secret, SecretOrigin, Service, ServiceKind, ServicePort, ServicePortRef,
+    ObjectName, PathType, Secret, SecretOrigin, Service, ServiceKind, ServicePort, ServicePortRef, TlsHost,
+    TlsSecret,
 };
 use crate::testing::certificates::Authority;
 use crate::tls::keys::KeyPair;
@@ -60,6 +61,7 @@ fn path() -> impl Strategy<Value = IngressPath> {
     const KINDS: &[PathType] = &[PathType::Exact, PathType::Prefix, PathType::ImplementationSpecific];
     let path = pick(&["/", "", "/a", "/a/", "/a/b", "/a//b", "bad"]);
     (path, proptest::sample::select(KINDS), backend()).prop_map(|(path, kind, backend)| IngressPath {
+        index: 0,
         path,
         kind,
         backend,
@@ -68,7 +70,7 @@ fn path() -> impl Strategy<Value = IngressPath> {
 
 fn rule() -> impl Strategy<Value = IngressRule> {
     let host = option::weighted(0.8, pick(&["a.test", "A.test", "b.test", "*.a.test", "bad host", ""]));
-    (host, vec(path(), 0..4)).prop_map(|(host, paths)| IngressRule { host, paths })
+    (host, vec(path(), 0..4)).prop_map(|(host, paths)| IngressRule { index: 0, host, paths })
 }
 
 fn ingress() -> impl Strategy<Value = Ingress> {
@@ -76,7 +78,12 @@ fn ingress() -> impl Strategy<Value = Ingress> {
         pick(&["portcullis.dev/ssl-redirect", "x.test/proxy-body-size", "kubernetes.io/ingress.class"]),
         pick(&["false", "1m", "portcullis", "other"]),
     );
-    let tls = vec(Just(IngressTls { hosts: Vec::new(), secret: Some("tls".into()) }), 0..2);
+    let secret = prop_oneof![
+        4 => Just(TlsSecret::Named("tls".into())),
+        1 => Just(TlsSecret::Default),
+        1 => Just(TlsSecret::Unusable),
+    ];
+    let tls = vec(secret.prop_map(|secret| IngressTls { index: 0, hosts: Vec::new(), secret }), 0..2);
     (
         pick(&["i", "j", "k"]),
         option::of(0..3_i64),
@@ -157,6 +164,7 @@ fn secret() -> impl Strategy<Value = Secret> {
             kind: "kubernetes.io/tls".into(),
             origin,
             pair: pair.map(|pair| Ok(PAIRS[pair].clone())),
+            fields: Default::default(),
             ticket_keys: None,
             authorities: None,
         },
@@ -206,8 +214,9 @@ fn hostile_ingress() -> impl Strategy<Value = Ingress> {
         ]
         .into();
         let paths = vec![
-            IngressPath { path: text(7), kind: PathType::Prefix, backend: service() },
+            IngressPath { index: 0, path: text(7), kind: PathType::Prefix, backend: service() },
             IngressPath {
+                index: 1,
                 path: "/".into(),
                 kind: PathType::Exact,
                 backend: Backend::Service { name: "s".into(), port: ServicePortRef::Name(text(8)) },
@@ -217,10 +226,14 @@ fn hostile_ingress() -> impl Strategy<Value = Ingress> {
             metadata,
             class: Some("portcullis".into()),
             default_backend: Some(service()),
-            tls: vec![IngressTls { hosts: vec![text(9)], secret: Some(text(10)) }],
+            tls: vec![IngressTls {
+                index: 0,
+                hosts: vec![TlsHost { index: 0, host: text(9) }],
+                secret: TlsSecret::Named(text(10)),
+            }],
             rules: vec![
-                IngressRule { host: Some(text(11)), paths: paths.clone() },
-                IngressRule { host: Some("hostile.test".into()), paths },
+                IngressRule { index: 0, host: Some(text(11)), paths: paths.clone() },
+                IngressRule { index: 1, host: Some("hostile.test".into()), paths },
             ],
         }
     })

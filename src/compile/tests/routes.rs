@@ -39,7 +39,7 @@ fn hosts_and_paths_lead_to_their_services() {
 #[test]
 fn an_exact_host_does_not_fall_through_to_a_wildcard_even_without_paths() {
     let mut bare = ingress("bare");
-    bare.rules.push(IngressRule { host: Some("x.a.test".into()), paths: Vec::new() });
+    bare.rules.push(IngressRule { index: 0, host: Some("x.a.test".into()), paths: Vec::new() });
     let world = World::new([bare.object(), ingress("wild").path("*.a.test", "/", "wild").object()]);
     assert_eq!(world.serves("x.a.test", "/"), "404");
     assert_eq!(world.serves("y.a.test", "/"), "a/wild:80");
@@ -110,6 +110,23 @@ fn bad_rules_are_named_and_left_out() {
         "spec.rules[2].http.paths[0].path: \"relative\" is not a path",
         "spec.rules[2].http.paths[1].path: \"/back\\\\slash\" is not a path",
         "spec.rules[2].http.paths[3].backend.resource: Resource backends are not supported",
+    ] {
+        assert!(findings.iter().any(|found| found.contains(expected)), "{expected} in {findings:#?}");
+    }
+}
+
+#[test]
+fn findings_name_a_place_as_it_was_written() {
+    let mut ingress = ingress("a").created(1).path("a.test", "/", "gone").path("a.test", "/", "gone");
+    ingress = ingress.path_of(PathType::Prefix, "a.test", "/bucket", Backend::Resource);
+    // What stood before them could not be used.
+    ingress.rules[0].index = 4;
+    ingress.rules[0].paths.iter_mut().for_each(|path| path.index += 3);
+    let findings = World::new([ingress.object()]).findings();
+    for expected in [
+        "spec.rules[4].http.paths[3].backend.service: There is no Service",
+        "spec.rules[4].http.paths[4].path: Path \"/\" of host a.test occurs before",
+        "spec.rules[4].http.paths[5].backend.resource: Resource backends are not supported",
     ] {
         assert!(findings.iter().any(|found| found.contains(expected)), "{expected} in {findings:#?}");
     }

@@ -37,6 +37,7 @@ fn of_origin(origin: SecretOrigin, metadata: Metadata, pair: &Arc<KeyPair>) -> O
         kind: "kubernetes.io/tls".into(),
         origin,
         pair: Some(Ok(pair.clone())),
+        fields: Default::default(),
         ticket_keys: None,
         authorities: None,
     })

@@ -18,6 +18,7 @@ fn secret(ticket_keys: Option<SharedKeys>) -> Object {
         kind: TICKET_KEYS_TYPE.into(),
         origin: SecretOrigin::Object,
         pair: None,
+        fields: Default::default(),
         ticket_keys,
         authorities: None,
     })

@@ -51,10 +51,7 @@ impl Question<'_> {
             HttpsRedirect::IfTls => rules.has_tls,
             HttpsRedirect::Always => true,
         };
-        // The path of the rule decides, not that of the request: an ACME solver has an Ingress of its own.
-        let exempt =
-            || settings.settings.no_tls_redirect_locations.iter().any(|l| route.path.starts_with(l.as_str()));
-        if self.is_https() || !wanted || exempt() || matches!(route.action, Action::Redirect(_)) {
+        if self.is_https() || !wanted || matches!(route.action, Action::Redirect(_)) {
             return None;
         }
         let (host, _) = self.origin();

@@ -19,7 +19,10 @@ pub struct Content {
     /// Kinds that are not read, each once.
     pub unknown: Vec<Unknown>,
     pub findings: Vec<Diagnostic>,
-    /// Something could not be parsed, so that objects may be missing: the writer may not be done.
+    /// Objects that are there but cannot be used: what they were before stays.
+    pub unusable: HashSet<(Kind, ObjectName)>,
+    /// It cannot be told which objects something here is meant to be, so that any may be missing: the writer may not
+    /// be done.
     pub broken: bool,
     /// There is nothing but white space, as in a file that was truncated to be written again.
     pub empty: bool,
@@ -112,10 +115,7 @@ impl<H: BuildHasher> Manifest<'_, H> {
                 Node::Map(_) => format!("line {line}: the document has no apiVersion and kind"),
                 other => format!("line {line}: an object is expected here, not {}", other.shape()),
             };
-            self.content.findings.push(file_error("NotAnObject", message));
-            // A text cut off in the middle of a word often reads as a plain string.
-            self.content.broken |= !matches!(node, Node::Map(_));
-            return;
+            return self.break_off("NotAnObject", message);
         };
         match (kind.strip_suffix("List"), node.get("items")) {
             (Some(item), Some(Node::List(items))) if depth < DEEPEST_LIST => {
@@ -123,8 +123,20 @@ impl<H: BuildHasher> Manifest<'_, H> {
                     self.decode(line, node, Some((api_version, item)), depth + 1);
                 }
             }
+            (Some(""), _) => {
+                let message = format!(
+                    "line {line}: a List with its items is expected here, at most {DEEPEST_LIST} deep"
+                );
+                self.break_off("NotAnObject", message);
+            }
             _ => self.decode_object(line, api_version, kind, node),
         }
+    }
+
+    /// Something of the unit could be any of its objects. A text cut off by a writer often looks like that.
+    fn break_off(&mut self, reason: &'static str, message: String) {
+        self.content.findings.push(file_error(reason, message));
+        self.content.broken = true;
     }
 
     fn decode_object(&mut self, line: u64, api_version: &str, kind: &str, node: &Node<'_>) {
@@ -137,7 +149,8 @@ impl<H: BuildHasher> Manifest<'_, H> {
                 let defined = Defined { object, digest: self.hasher.hash_one(node) };
                 self.define(line, defined);
             }
-            Decoded::Nothing => {}
+            Decoded::Unusable(kind, Some(name)) => _ = self.content.unusable.insert((kind, name)),
+            Decoded::Unusable(_, None) => self.content.broken = true,
             Decoded::Unknown(unknown) if self.content.unknown.contains(&unknown) => {}
             Decoded::Unknown(unknown) => self.content.unknown.push(unknown),
         }

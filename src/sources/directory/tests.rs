@@ -1,3 +1,4 @@
+mod last_good;
 mod properties;
 mod reading;
 mod ready_policies;

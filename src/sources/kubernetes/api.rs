@@ -130,7 +130,7 @@ impl Api {
     pub(super) async fn version_of(&self, resource: &Resource) -> Result<Option<&'static str>, ApiError> {
         let read = |_| ApiError::Unreadable;
         let groups: Groups = serde_json::from_slice(&self.get("/apis").await?).map_err(read)?;
-        for version in resource.api_versions.iter().copied() {
+        for version in resource.kind.api_versions().iter().copied() {
             // The first group of all has no name and is always there.
             if !version.contains('/') {
                 return Ok(Some(version));

@@ -127,7 +127,7 @@ impl References {
 }
 
 fn secrets_of(ingress: &Ingress) -> BTreeSet<ObjectName> {
-    let secrets = ingress.tls.iter().filter_map(|tls| tls.secret.as_deref());
+    let secrets = ingress.tls.iter().filter_map(|tls| tls.secret.name());
     secrets.map(|secret| ObjectName::new(ingress.metadata.name.namespace.clone(), secret)).collect()
 }
 

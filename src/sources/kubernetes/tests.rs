@@ -420,12 +420,39 @@ fn what_is_odd_about_an_object_is_said_and_taken_back() {
 }
 
 #[test]
+fn an_object_that_cannot_be_used_stays_as_it_was_and_is_not_taken_for_deleted() {
+    let mut unusable = ingress("web", "tls", 6);
+    unusable["spec"]["rules"][0]["host"] = json!("shop..test");
+    let script = move |path: &str, count| match (is_watch_of(path, "ingresses"), count) {
+        (true, 0) => {
+            let expired = json!({ "kind": "Status", "code": 410, "message": "too old resource version" });
+            Some(Reply::stream([line("MODIFIED", unusable.clone()), line("ERROR", expired)]))
+        }
+        (false, 0) if is_list_of(path, "ingresses") => Some(list(5, &[ingress("web", "tls", 4)])),
+        (false, _) if is_list_of(path, "ingresses") => {
+            Some(list(9, &[unusable.clone(), ingress("later", "tls", 8)]))
+        }
+        _ => None,
+    };
+    run(script, |mut seen, _| async move {
+        let batch = seen.until(|_, batch| !batch.object_findings.is_empty()).await;
+        let last = batch.object_findings[0].diagnostics.last().unwrap();
+        assert_eq!((last.reason, &*last.field), ("NoUsableRule", "spec.rules"));
+        assert!(last.message.contains("stays as it was"), "{last}");
+        let named = |name| ObjectName::new("shop", name);
+        seen.until(|seen, _| seen.store.ingress(&named("later")).is_some()).await;
+        let web = seen.store.ingress(&named("web")).unwrap();
+        assert_eq!(web.rules[0].host.as_deref(), Some("shop.example.com"));
+    });
+}
+
+#[test]
 fn every_kind_says_how_the_api_server_names_it() {
     for resource in RESOURCES {
         let mut findings = crate::store::objects::Findings::new();
         let object = json!({ "metadata": { "name": "a" }, "spec": {} }).to_string();
         let node: crate::store::objects::Node = serde_json::from_str(&object).unwrap();
-        for version in resource.api_versions {
+        for version in resource.kind.api_versions() {
             let decoded = Object::decode(version, resource.kind.as_str(), &node, &mut findings);
             let read = !matches!(decoded, crate::store::objects::Decoded::Unknown(_));
             assert!(read, "{resource:?} is not what the decoder of its kind reads");

@@ -348,7 +348,7 @@ impl Watch {
         let name = match &decoded {
             Decoded::Object(object) => object.metadata().name.clone(),
             // Nothing of it is of use, but it has not gone either: what it was stays.
-            Decoded::Nothing | Decoded::Unknown(_) => self.name_of(node)?,
+            Decoded::Unusable(..) | Decoded::Unknown(_) => self.name_of(node)?,
         };
         if let Decoded::Object(object) = decoded {
             match kind {

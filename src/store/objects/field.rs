@@ -120,6 +120,19 @@ impl<'a> Field<'a> {
         }
     }
 
+    /// Its place in the list that it is an item of, from 0.
+    pub fn index(&self) -> usize {
+        match self.step {
+            Step::Item(at) => at,
+            Step::Root | Step::Key(_) => 0,
+        }
+    }
+
+    /// Whether it is a list.
+    pub fn is_list(&self) -> bool {
+        matches!(self.node, Node::List(_))
+    }
+
     /// Whether it is a mapping; reported where it is not.
     pub fn is_mapping(&self, findings: &mut Findings) -> bool {
         let mapping = matches!(self.node, Node::Map(_));
@@ -192,6 +205,16 @@ impl Findings {
 
     pub fn warning(&mut self, field: &Field<'_>, reason: &'static str, message: impl Into<String>) {
         self.add(Severity::Warning, field, reason, message.into());
+    }
+
+    /// The last error leaves nothing of the object that could be used, and says what that means.
+    pub(super) fn object_stays(&mut self) {
+        let about = self.object.as_ref();
+        let last =
+            self.list.last_mut().filter(|it| it.severity == Severity::Error && it.object.as_ref() == about);
+        if let Some(last) = last {
+            last.message.push_str("; the object stays as it was, where it was there before");
+        }
     }
 
     fn wrong_type(&mut self, field: &Field<'_>, expected: &str) {

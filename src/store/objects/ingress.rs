@@ -17,14 +17,44 @@ pub struct Ingress {
 /// One entry of `spec.tls`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IngressTls {
-    /// As written; `compile` makes them canonical.
-    pub hosts: Vec<String>,
-    pub secret: Option<String>,
+    /// Its place in the list as written, which findings name. So have hosts, rules and paths theirs.
+    pub index: usize,
+    pub hosts: Vec<TlsHost>,
+    pub secret: TlsSecret,
+}
+
+/// One entry of `spec.tls[].hosts`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsHost {
+    pub index: usize,
+    /// As written; `compile` makes it canonical.
+    pub host: String,
+}
+
+/// What an entry of `spec.tls` says about its certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TlsSecret {
+    /// It names none: the default certificate is asked for.
+    Default,
+    Named(String),
+    /// It names one in a way that cannot be used, which counts as a Secret that is missing.
+    Unusable,
+}
+
+impl TlsSecret {
+    /// The Secret, where it has a name.
+    pub fn name(&self) -> Option<&str> {
+        match self {
+            Self::Named(name) => Some(name),
+            Self::Default | Self::Unusable => None,
+        }
+    }
 }
 
 /// One entry of `spec.rules`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IngressRule {
+    pub index: usize,
     /// As written; `None` or empty means every host.
     pub host: Option<String>,
     pub paths: Vec<IngressPath>,
@@ -33,6 +63,7 @@ pub struct IngressRule {
 /// One entry of `spec.rules[].http.paths`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IngressPath {
+    pub index: usize,
     /// As written; empty counts as `/`.
     pub path: String,
     pub kind: PathType,
@@ -58,12 +89,12 @@ pub enum Backend {
 }
 
 impl Ingress {
-    /// Reads the object behind `metadata`. A rule, path or TLS entry that cannot be used is left out alone.
+    /// Reads the object behind `metadata`. A rule or path that cannot be used is left out alone.
     pub(super) fn decode(metadata: Metadata, object: &Field<'_>, findings: &mut Findings) -> Option<Self> {
         let mut ingress =
             Self { metadata, class: None, default_backend: None, tls: Vec::new(), rules: Vec::new() };
         let Some(spec) = object.get("spec") else {
-            findings.error(object, "MissingField", "the Ingress has no spec and routes nothing");
+            findings.error(object, "MissingField", "the Ingress has no spec");
             return None;
         };
         spec.only(&["ingressClassName", "defaultBackend", "tls", "rules"], findings);
@@ -73,47 +104,71 @@ impl Ingress {
         ingress.default_backend =
             spec.get("defaultBackend").and_then(|field| Backend::decode(&field, findings));
         if let Some(list) = spec.get("tls") {
-            ingress.tls = list.list(findings, IngressTls::decode);
+            ingress.tls = list.list(findings, |item, findings| Some(IngressTls::decode(item, findings)));
+            if !list.is_list() {
+                ingress.tls.push(IngressTls::unusable(0));
+            }
         }
         if let Some(list) = spec.get("rules") {
             ingress.rules = list.list(findings, IngressRule::decode);
             // All rules dropped is not the same as none given, which would claim every host.
             if ingress.rules.is_empty() && list.items(findings).next().is_some() {
-                findings.error(&list, "NoUsableRule", "no rule can be used: the Ingress is ignored");
+                findings.error(&list, "NoUsableRule", "no rule can be used");
                 return None;
             }
+        }
+        // The API server refuses it; a file looks like that when it is written up to here.
+        if ingress.rules.is_empty() && ingress.default_backend.is_none() {
+            findings.error(
+                &spec,
+                "EmptyIngress",
+                "it has neither rules nor a default backend that can be used",
+            );
+            return None;
         }
         Some(ingress)
     }
 }
 
 impl IngressTls {
-    fn decode(item: &Field<'_>, findings: &mut Findings) -> Option<Self> {
+    fn decode(item: &Field<'_>, findings: &mut Findings) -> Self {
         if !item.is_mapping(findings) {
-            return None;
+            return Self::unusable(item.index());
         }
         item.only(&["hosts", "secretName"], findings);
-        let mut tls = Self { hosts: Vec::new(), secret: None };
-        if let Some(list) = item.get("hosts") {
-            tls.hosts =
-                list.list(findings, |field, findings| decode_host(field, findings).map(str::to_owned));
-        }
-        if let Some(field) = item.get("secretName")
-            && let Some(name) = field.text(findings)
-            && !name.is_empty()
-        {
-            match is_subdomain(name) {
-                true => tls.secret = Some(name.to_owned()),
-                false => {
-                    let message = format!(
-                        "{} is not a Secret name; the Secret must be in the Ingress's own namespace",
-                        quoted(name)
-                    );
-                    findings.error(&field, "InvalidName", message);
-                }
+        let hosts = item.get("hosts").map(|list| list.list(findings, TlsHost::decode)).unwrap_or_default();
+        let secret = item.get("secretName").map(|field| TlsSecret::decode(&field, findings));
+        Self { index: item.index(), hosts, secret: secret.unwrap_or(TlsSecret::Default) }
+    }
+
+    /// One of which nothing can be read: it must not take a certificate away.
+    fn unusable(index: usize) -> Self {
+        Self { index, hosts: Vec::new(), secret: TlsSecret::Unusable }
+    }
+}
+
+impl TlsHost {
+    fn decode(item: &Field<'_>, findings: &mut Findings) -> Option<Self> {
+        let host = decode_host(item, findings)?.to_owned();
+        Some(Self { index: item.index(), host })
+    }
+}
+
+impl TlsSecret {
+    fn decode(field: &Field<'_>, findings: &mut Findings) -> Self {
+        match field.text(findings) {
+            Some("") => Self::Default,
+            Some(name) if is_subdomain(name) => Self::Named(name.to_owned()),
+            Some(name) => {
+                let message = format!(
+                    "{} is not a Secret name; the Secret must be in the Ingress's own namespace",
+                    quoted(name)
+                );
+                findings.error(field, "InvalidName", message);
+                Self::Unusable
             }
+            None => Self::Unusable,
         }
-        Some(tls)
     }
 }
 
@@ -134,7 +189,7 @@ impl IngressRule {
                 paths = list.list(findings, IngressPath::decode);
             }
         }
-        Some(Self { host, paths })
+        Some(Self { index: item.index(), host, paths })
     }
 }
 
@@ -172,7 +227,8 @@ impl IngressPath {
             findings.error(item, "MissingField", "the path has no backend");
             return None;
         };
-        Some(Self { path: path.to_owned(), kind, backend: Backend::decode(&backend, findings)? })
+        let backend = Backend::decode(&backend, findings)?;
+        Some(Self { index: item.index(), path: path.to_owned(), kind, backend })
     }
 }
 
@@ -234,7 +290,6 @@ impl Backend {
         field.only(&["service", "resource"], findings);
         let Some(service) = field.get("service") else {
             if field.get("resource").is_some() {
-                findings.warning(field, "UnsupportedBackend", "a resource backend is not served");
                 return Some(Self::Resource);
             }
             findings.error(field, "MissingField", "the backend names no service");

@@ -11,11 +11,11 @@ pub struct IngressClass {
 }
 
 impl IngressClass {
-    /// Reads the object behind `metadata`; one without a controller is nobody's and dropped.
+    /// Reads the object behind `metadata`; one without a controller is nobody's.
     pub(super) fn decode(metadata: Metadata, object: &Field<'_>, findings: &mut Findings) -> Option<Self> {
         let spec = object.get("spec");
         let Some(field) = spec.as_ref().and_then(|spec| spec.get("controller")) else {
-            findings.error(object, "MissingField", "spec.controller is missing: the class is ignored");
+            findings.error(object, "MissingField", "spec.controller is missing");
             return None;
         };
         let controller = field.text(findings)?.to_owned();

@@ -1,5 +1,6 @@
-//! The one table of kinds: `apiVersion`, `kind` and the function that decodes it. A new kind is one file in
-//! this folder and one line here.
+//! Which function decodes which kind. A new kind is a file in this folder with its type and decoder, a line here, a
+//! variant of [`Kind`] and one of [`Object`] with their arms, a table in the store and, where it is to be followed in
+//! a cluster, a line in `sources::kubernetes`.
 
 use serde_json::Value;
 
@@ -8,28 +9,21 @@ use crate::diagnostics::Diagnostic;
 
 type Decode = fn(Metadata, &Field<'_>, &mut Findings) -> Option<Object>;
 
-/// `security.istio.io` has two versions with the same fields.
-const ISTIO: &[&str] = &["security.istio.io/v1", "security.istio.io/v1beta1"];
-
-const KINDS: &[(&[&str], Kind, Decode)] = &[
-    (&["v1"], Kind::ConfigMap, |m, o, f| ConfigMap::decode(m, o, f).map(Object::ConfigMap)),
-    (&["v1"], Kind::Namespace, |m, o, f| Namespace::decode(m, o, f).map(Object::Namespace)),
-    (&["v1"], Kind::Pod, |m, o, f| Pod::decode(m, o, f).map(Object::Pod)),
-    (&["v1"], Kind::Secret, |m, o, f| Secret::decode(m, o, f).map(Object::Secret)),
-    (&["v1"], Kind::Service, |m, o, f| Service::decode(m, o, f).map(Object::Service)),
-    (&["discovery.k8s.io/v1"], Kind::EndpointSlice, |m, o, f| {
-        EndpointSlice::decode(m, o, f).map(Object::EndpointSlice)
-    }),
-    (&["networking.k8s.io/v1"], Kind::Ingress, |m, o, f| Ingress::decode(m, o, f).map(Object::Ingress)),
-    (&["networking.k8s.io/v1"], Kind::IngressClass, |m, o, f| {
-        IngressClass::decode(m, o, f).map(Object::IngressClass)
-    }),
-    (ISTIO, Kind::AuthorizationPolicy, |m, o, f| {
+const DECODERS: &[(Kind, Decode)] = &[
+    (Kind::ConfigMap, |m, o, f| ConfigMap::decode(m, o, f).map(Object::ConfigMap)),
+    (Kind::Namespace, |m, o, f| Namespace::decode(m, o, f).map(Object::Namespace)),
+    (Kind::Pod, |m, o, f| Pod::decode(m, o, f).map(Object::Pod)),
+    (Kind::Secret, |m, o, f| Secret::decode(m, o, f).map(Object::Secret)),
+    (Kind::Service, |m, o, f| Service::decode(m, o, f).map(Object::Service)),
+    (Kind::EndpointSlice, |m, o, f| EndpointSlice::decode(m, o, f).map(Object::EndpointSlice)),
+    (Kind::Ingress, |m, o, f| Ingress::decode(m, o, f).map(Object::Ingress)),
+    (Kind::IngressClass, |m, o, f| IngressClass::decode(m, o, f).map(Object::IngressClass)),
+    (Kind::AuthorizationPolicy, |m, o, f| {
         Some(policy(Kind::AuthorizationPolicy, m, o, f, |value, namespace, found| {
             AuthorizationPolicy::decode(value, namespace, found).map(Object::AuthorizationPolicy)
         }))
     }),
-    (ISTIO, Kind::PeerAuthentication, |m, o, f| {
+    (Kind::PeerAuthentication, |m, o, f| {
         Some(policy(Kind::PeerAuthentication, m, o, f, |value, namespace, found| {
             PeerAuthentication::decode(value, namespace, found).map(Object::PeerAuthentication)
         }))
@@ -56,8 +50,9 @@ fn policy(
 /// What came of one document.
 pub enum Decoded {
     Object(Object),
-    /// Nothing usable; the findings say why.
-    Nothing,
+    /// Nothing of it can be used; the findings say why. It is there all the same, under this name where that can
+    /// be told: whoever has an earlier version keeps it.
+    Unusable(Kind, Option<ObjectName>),
     Unknown(Unknown),
 }
 
@@ -73,16 +68,23 @@ impl Object {
     /// does not stop the rest from being used.
     pub fn decode(api_version: &str, kind: &str, node: &Node<'_>, findings: &mut Findings) -> Decoded {
         let root = Field::root(node);
-        let Some((versions, kind, decode)) = KINDS.iter().find(|(_, known, _)| known.as_str() == kind) else {
+        let Some((kind, decode)) = DECODERS.iter().find(|(known, _)| known.as_str() == kind) else {
             return Decoded::Unknown(Unknown { api_version: api_version.into(), kind: kind.into() });
         };
+        let versions = kind.api_versions();
         let known = versions.first().copied().unwrap_or_default();
         if !versions.contains(&api_version) {
             return match group(known) == group(api_version) || *kind == Kind::Ingress {
                 true => {
+                    // Only the name counts of what is written in a version that is not read.
+                    let name = Metadata::decode(*kind, &root, &mut Findings::new()).map(|it| it.name);
+                    if let Some(name) = &name {
+                        findings.enter(*kind, name);
+                    }
                     let message = format!("{kind} is read as {known}, not as {}", quoted(api_version));
-                    findings.error(&root, "UnsupportedVersion", message);
-                    Decoded::Nothing
+                    let field = root.get("apiVersion").unwrap_or(root);
+                    findings.error(&field, "UnsupportedVersion", message);
+                    unusable(*kind, name, findings)
                 }
                 // Another API that happens to have a kind of that name, such as Knative's Service.
                 false => {
@@ -90,11 +92,26 @@ impl Object {
                 }
             };
         }
-        let object =
-            Metadata::decode(*kind, &root, findings).and_then(|metadata| decode(metadata, &root, findings));
-        findings.leave();
-        object.map_or(Decoded::Nothing, Decoded::Object)
+        let Some(metadata) = Metadata::decode(*kind, &root, findings) else {
+            return unusable(*kind, None, findings);
+        };
+        let name = metadata.name.clone();
+        match decode(metadata, &root, findings) {
+            Some(object) => {
+                findings.leave();
+                Decoded::Object(object)
+            }
+            None => unusable(*kind, Some(name), findings),
+        }
     }
+}
+
+fn unusable(kind: Kind, name: Option<ObjectName>, findings: &mut Findings) -> Decoded {
+    if name.is_some() {
+        findings.object_stays();
+    }
+    findings.leave();
+    Decoded::Unusable(kind, name)
 }
 
 fn group(api_version: &str) -> &str {

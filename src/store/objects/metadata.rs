@@ -19,7 +19,11 @@ impl Metadata {
             name,
             created: metadata.get("creationTimestamp").and_then(|field| decode_time(&field, findings)),
             labels: decode_map(&metadata, "labels", findings),
-            annotations: decode_map(&metadata, "annotations", findings),
+            // Nobody asks for those of a Secret, and kubectl keeps the whole object there, private key and all.
+            annotations: match kind {
+                Kind::Secret => BTreeMap::new(),
+                _ => decode_map(&metadata, "annotations", findings),
+            },
         })
     }
 }

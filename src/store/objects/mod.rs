@@ -33,7 +33,7 @@ pub use authorization_policy::{AuthorizationPolicy, Clause, ClauseValues, Policy
 pub use config_map::ConfigMap;
 pub use endpoint_slice::{Endpoint, EndpointPort, EndpointSlice};
 pub use field::{Field, Findings, quoted};
-pub use ingress::{Backend, Ingress, IngressPath, IngressRule, IngressTls, PathType};
+pub use ingress::{Backend, Ingress, IngressPath, IngressRule, IngressTls, PathType, TlsHost, TlsSecret};
 pub use ingress_class::IngressClass;
 pub use kinds::{Decoded, Unknown};
 pub use metadata::{is_label, is_subdomain};
@@ -42,7 +42,7 @@ pub use node::Node;
 pub use peer_authentication::{MtlsMode, PeerAuthentication};
 pub use pod::Pod;
 pub use ready_policy::ReadyPolicy;
-pub use secret::{Authorities, Secret, SecretOrigin, TICKET_KEYS_TYPE};
+pub use secret::{Authorities, PairFields, Secret, SecretOrigin, TICKET_KEYS_TYPE};
 pub use service::{Service, ServiceKind, ServicePort};
 
 /// The kinds that Portcullis reads.
@@ -80,6 +80,20 @@ impl Kind {
         }
     }
 
+    /// The versions that are read, of which the first is preferred. None where no API has the kind.
+    pub fn api_versions(self) -> &'static [&'static str] {
+        match self {
+            Self::Authorization => &[],
+            // With the same fields.
+            Self::AuthorizationPolicy | Self::PeerAuthentication => {
+                &["security.istio.io/v1", "security.istio.io/v1beta1"]
+            }
+            Self::ConfigMap | Self::Namespace | Self::Pod | Self::Secret | Self::Service => &["v1"],
+            Self::EndpointSlice => &["discovery.k8s.io/v1"],
+            Self::Ingress | Self::IngressClass => &["networking.k8s.io/v1"],
+        }
+    }
+
     /// Whether objects of this kind have no namespace.
     pub fn is_cluster_scoped(self) -> bool {
         matches!(self, Self::IngressClass | Self::Namespace)
@@ -100,6 +114,7 @@ pub struct Metadata {
     /// sorts as younger than any that has one.
     pub created: Option<i64>,
     pub labels: BTreeMap<String, String>,
+    /// Empty for Secrets.
     pub annotations: BTreeMap<String, String>,
 }
 

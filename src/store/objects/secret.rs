@@ -1,4 +1,5 @@
 use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::Arc;
 
 use base64::Engine;
@@ -19,15 +20,17 @@ const KEY_AND_CERTIFICATE: &str = "istio.io/key-and-cert";
 
 /// `v1 Secret`, already parsed: the key-and-certificate pair becomes a [`KeyPair`] when it arrives and its
 /// PEM bytes are dropped; so do session ticket keys. `Debug` shows no secret bytes.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Secret {
     pub metadata: Metadata,
     /// `type`, for messages only: the keys of `data` decide what a Secret is, but for ticket keys.
     pub kind: String,
     pub origin: SecretOrigin,
-    /// The pair in `tls.crt` and `tls.key`, or in `cert-chain.pem` and `key.pem`; `None` where the Secret has none of
-    /// these keys.
+    /// The pair in `tls.crt` and `tls.key`, or in `cert-chain.pem` and `key.pem`; `None` where the Secret has none.
+    /// Half of the latter is one only in a Secret of the type for it.
     pub pair: Option<Result<Arc<KeyPair>, KeyPairError>>,
+    /// Where the pair stands, for messages.
+    pub fields: PairFields,
     /// The usable session ticket keys, newest first; `None` where the Secret is not of the type for them.
     pub ticket_keys: Option<SharedKeys>,
     /// Certificates for others to be verified with; `None` where the Secret has none.
@@ -41,6 +44,53 @@ pub struct Authorities {
     pub roots: Arc<str>,
     /// `ca-crl.pem` or `ca.crl`.
     pub revocations: Arc<str>,
+}
+
+/// The fields of a Secret in which the two halves of its pair stand, as findings name them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PairFields {
+    pub certificate: &'static str,
+    pub key: &'static str,
+}
+
+impl Default for PairFields {
+    fn default() -> Self {
+        Self { certificate: "data.tls.crt", key: "data.tls.key" }
+    }
+}
+
+impl PairFields {
+    fn of(self, part: Part) -> &'static str {
+        match part {
+            Part::Certificate => self.certificate,
+            Part::Key => self.key,
+        }
+    }
+}
+
+/// A key of `data` or `stringData`, and what it is called in either.
+struct Entry {
+    key: &'static str,
+    data: &'static str,
+    string_data: &'static str,
+}
+
+const TLS_CERTIFICATE: Entry =
+    Entry { key: "tls.crt", data: "data.tls.crt", string_data: "stringData.tls.crt" };
+const TLS_KEY: Entry = Entry { key: "tls.key", data: "data.tls.key", string_data: "stringData.tls.key" };
+const WORKLOAD_CERTIFICATE: Entry =
+    Entry { key: "cert-chain.pem", data: "data.cert-chain.pem", string_data: "stringData.cert-chain.pem" };
+const WORKLOAD_KEY: Entry = Entry { key: "key.pem", data: "data.key.pem", string_data: "stringData.key.pem" };
+
+impl Entry {
+    /// The field that it is, or would be, in a Secret.
+    fn field(&self, object: &Field<'_>) -> &'static str {
+        let has = |map: &str| object.get(map).is_some_and(|map| map.get(self.key).is_some());
+        match has("stringData") || (object.get("data").is_none() && object.get("stringData").is_some()) {
+            true => self.string_data,
+            false => self.data,
+        }
+    }
 }
 
 /// Where a Secret comes from, which decides what it is bound to.
@@ -58,8 +108,16 @@ impl Secret {
     pub(super) fn decode(metadata: Metadata, object: &Field<'_>, findings: &mut Findings) -> Option<Self> {
         let kind = object.get("type").and_then(|field| field.text(findings)).unwrap_or("Opaque").to_owned();
         let mut value = |key| decode_value(object, key, findings);
-        let pair = decode_pair(value("tls.crt"), value("tls.key"))
-            .or_else(|| decode_pair(value("cert-chain.pem"), value("key.pem")));
+        let tls = (value(TLS_CERTIFICATE.key), value(TLS_KEY.key));
+        let workload = (value(WORKLOAD_CERTIFICATE.key), value(WORKLOAD_KEY.key));
+        // A CA has a chain by itself.
+        let whole = workload.0.is_some() && workload.1.is_some();
+        let (pair, fields) = match tls {
+            (None, None) if whole || kind == KEY_AND_CERTIFICATE => {
+                (decode_pair(workload), fields(&WORKLOAD_CERTIFICATE, &WORKLOAD_KEY, object))
+            }
+            tls => (decode_pair(tls), fields(&TLS_CERTIFICATE, &TLS_KEY, object)),
+        };
         let roots = value("root-cert.pem").or_else(|| {
             // Beside a pair it is one copy for each of thousands of Secrets, and nobody asks for it there.
             let alone = pair.is_none();
@@ -71,7 +129,8 @@ impl Secret {
             Arc::new(Authorities { roots: text(&roots), revocations: text(&lists) })
         });
         let ticket_keys = (kind == TICKET_KEYS_TYPE).then(|| decode_ticket_keys(object, findings));
-        let secret = Self { metadata, kind, origin: SecretOrigin::Object, pair, ticket_keys, authorities };
+        let origin = SecretOrigin::Object;
+        let secret = Self { metadata, kind, origin, pair, fields, ticket_keys, authorities };
         findings.extend(secret.findings());
         Some(secret)
     }
@@ -80,15 +139,8 @@ impl Secret {
     pub fn from_pem(metadata: Metadata, certificates: &[u8], key: &[u8]) -> Self {
         let pair = Some(KeyPair::parse(certificates, key).map(Arc::new));
         let kind = "kubernetes.io/tls".into();
-        Self { metadata, kind, origin: SecretOrigin::PemPair, pair, ticket_keys: None, authorities: None }
-    }
-
-    fn field(&self, part: Part) -> &'static str {
-        match part {
-            part if self.kind != KEY_AND_CERTIFICATE => part.field(),
-            Part::Certificate => "data.cert-chain.pem",
-            Part::Key => "data.key.pem",
-        }
+        let (origin, fields) = (SecretOrigin::PemPair, PairFields::default());
+        Self { metadata, kind, origin, pair, fields, ticket_keys: None, authorities: None }
     }
 
     /// What is wrong or odd about the pair.
@@ -100,17 +152,35 @@ impl Secret {
         match &self.pair {
             None => Vec::new(),
             Some(Err(error)) => {
-                let field = self.field(error.part());
+                let field = self.fields.of(error.part());
                 vec![finding(Severity::Error, field, error.reason(), error.to_string())]
             }
             Some(Ok(pair)) => {
                 let warnings = pair.warnings.iter();
                 warnings
-                    .map(|it| finding(Severity::Warning, self.field(it.part()), it.reason(), it.to_string()))
+                    .map(|it| {
+                        finding(Severity::Warning, self.fields.of(it.part()), it.reason(), it.to_string())
+                    })
                     .collect()
             }
         }
     }
+}
+
+/// Names and what became of the pair; no value.
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Secret")
+            .field("name", &self.metadata.name)
+            .field("kind", &self.kind)
+            .field("origin", &self.origin)
+            .field("pair", &self.pair)
+            .finish_non_exhaustive()
+    }
+}
+
+fn fields(certificate: &Entry, key: &Entry, object: &Field<'_>) -> PairFields {
+    PairFields { certificate: certificate.field(object), key: key.field(object) }
 }
 
 /// Every value as a ticket key, in the order of their names from the last to the first: names that begin with a
@@ -143,10 +213,11 @@ fn decode_ticket_keys(object: &Field<'_>, findings: &mut Findings) -> SharedKeys
     keys.into()
 }
 
+type Bytes = Zeroizing<Vec<u8>>;
+
 /// The pair, where at least one half is there.
 fn decode_pair(
-    certificates: Option<Zeroizing<Vec<u8>>>,
-    key: Option<Zeroizing<Vec<u8>>>,
+    (certificates, key): (Option<Bytes>, Option<Bytes>),
 ) -> Option<Result<Arc<KeyPair>, KeyPairError>> {
     let half = certificates.is_some() || key.is_some();
     half.then(|| KeyPair::parse(&certificates.unwrap_or_default(), &key.unwrap_or_default()).map(Arc::new))
@@ -154,7 +225,7 @@ fn decode_pair(
 
 /// The bytes under `key`; a value that cannot be decoded counts as empty, so that the Secret reads as broken
 /// and not as one without a certificate.
-fn decode_value(object: &Field<'_>, key: &str, findings: &mut Findings) -> Option<Zeroizing<Vec<u8>>> {
+fn decode_value(object: &Field<'_>, key: &str, findings: &mut Findings) -> Option<Bytes> {
     if let Some(map) = object.get("stringData")
         && let Some(field) = map.get(key)
     {
@@ -172,7 +243,7 @@ fn decode_value(object: &Field<'_>, key: &str, findings: &mut Findings) -> Optio
 }
 
 /// Standard base64; line breaks are skipped, as the API server does.
-fn decode_base64(text: &str) -> Option<Zeroizing<Vec<u8>>> {
+fn decode_base64(text: &str) -> Option<Bytes> {
     let mut joined = Zeroizing::new(Vec::new());
     let mut input = text.as_bytes();
     if input.iter().any(u8::is_ascii_whitespace) {

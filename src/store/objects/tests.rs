@@ -4,6 +4,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::diagnostics::ObjectRef;
+use crate::store::Event;
 use crate::tls::keys::KeyPairError;
 
 /// Decodes an object; findings as "reason field".
@@ -13,7 +15,7 @@ fn decode(value: &Value) -> (Option<Object>, Vec<String>) {
     let text = |key| node.get_str(key).unwrap_or_default();
     let object = match Object::decode(text("apiVersion"), text("kind"), &node, &mut findings) {
         Decoded::Object(object) => Some(object),
-        Decoded::Nothing => None,
+        Decoded::Unusable(..) => None,
         Decoded::Unknown(unknown) => panic!("{unknown:?}"),
     };
     let findings = findings.into_list().into_iter().map(|it| format!("{} {}", it.reason, it.field));
@@ -107,6 +109,36 @@ fn the_table_knows_versions_and_leaves_strangers() {
 }
 
 #[test]
+fn what_cannot_be_used_is_known_by_its_name_and_says_that_it_stays() {
+    let decode = |value: Value| {
+        let node = Node::deserialize(&value).unwrap();
+        let text = |key| node.get_str(key).unwrap_or_default();
+        let mut findings = Findings::new();
+        match Object::decode(text("apiVersion"), text("kind"), &node, &mut findings) {
+            Decoded::Unusable(kind, name) => {
+                (name.map(|name| ObjectRef::new(kind, &name)), findings.into_list())
+            }
+            _ => panic!("{value} can be used"),
+        }
+    };
+    let mut beta = ingress(json!({"rules": [{"host": "a.test"}]}));
+    beta["apiVersion"] = json!("networking.k8s.io/v1beta1");
+    let slice = json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "FQDN",
+        "metadata": {"name": "web", "namespace": "shop"},
+    });
+    for (value, field) in [(beta, "apiVersion"), (ingress(json!(null)), ""), (slice, "addressType")] {
+        let (object, findings) = decode(value);
+        let [finding] = &findings[..] else { panic!("{findings:?}") };
+        assert_eq!((finding.object.as_ref(), &*finding.field), (object.as_ref(), field));
+        assert_eq!(object.map(|it| it.to_string().ends_with(" shop/web")), Some(true));
+        assert!(finding.message.ends_with("; the object stays as it was, where it was there before"));
+    }
+    let (object, findings) = decode(json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": 7}}));
+    assert!(object.is_none() && !findings[0].message.contains("stays"), "{findings:?}");
+}
+
+#[test]
 fn an_ingress() {
     let backend = json!({"service": {"name": "web", "port": {"number": 80}}});
     let object = fine(&ingress(json!({
@@ -123,19 +155,23 @@ fn an_ingress() {
     })));
     let Object::Ingress(ingress) = object else { panic!() };
     let web = Backend::Service { name: "web".into(), port: ServicePortRef::Number(80) };
-    let path = |path: &str, kind| IngressPath { path: path.into(), kind, backend: web.clone() };
+    let path = |index, path: &str, kind| IngressPath { index, path: path.into(), kind, backend: web.clone() };
     let fallback = Backend::Service { name: "fallback".into(), port: ServicePortRef::Name("http".into()) };
     assert_eq!(ingress.class.as_deref(), Some("portcullis"));
     assert_eq!(ingress.default_backend, Some(fallback));
     let tls = [
-        IngressTls { hosts: vec!["*.a.test".into()], secret: Some("tls".into()) },
-        IngressTls { hosts: Vec::new(), secret: None },
+        IngressTls {
+            index: 0,
+            hosts: vec![TlsHost { index: 0, host: "*.a.test".into() }],
+            secret: TlsSecret::Named("tls".into()),
+        },
+        IngressTls { index: 1, hosts: Vec::new(), secret: TlsSecret::Default },
     ];
     assert_eq!(ingress.tls, tls);
-    let paths = vec![path("/x", PathType::Exact), path("", PathType::Prefix)];
+    let paths = vec![path(0, "/x", PathType::Exact), path(1, "", PathType::Prefix)];
     let rules = [
-        IngressRule { host: Some("a.test".into()), paths },
-        IngressRule { host: Some("".into()), paths: Vec::new() },
+        IngressRule { index: 0, host: Some("a.test".into()), paths },
+        IngressRule { index: 1, host: Some("".into()), paths: Vec::new() },
     ];
     assert_eq!(ingress.rules, rules);
 }
@@ -168,7 +204,9 @@ fn what_is_wrong_in_an_ingress_is_left_out_alone() {
     let ingress = ingress.unwrap();
     assert_eq!(ingress.rules.len(), 1);
     assert_eq!(ingress.rules[0].paths.len(), 1);
-    assert_eq!(ingress.tls[0], IngressTls { hosts: vec!["good.test".into()], secret: None });
+    let hosts = vec![TlsHost { index: 0, host: "good.test".into() }];
+    let unusable = |index, hosts| IngressTls { index, hosts, secret: TlsSecret::Unusable };
+    assert_eq!(ingress.tls, [unusable(0, hosts), unusable(1, Vec::new())]);
     insta::assert_debug_snapshot!(findings);
 }
 
@@ -180,6 +218,43 @@ fn an_ingress_without_a_usable_rule_does_not_become_one_for_every_host() {
     }));
     assert!(ingress.is_none());
     assert_eq!(findings, ["InvalidHost spec.rules[0].host", "NoUsableRule spec.rules"]);
+    for spec in [json!({}), json!({"rules": []}), json!({"rules": null, "tls": [{"secretName": "tls"}]})] {
+        let (ingress, findings) = decode_ingress(spec);
+        assert!(ingress.is_none());
+        assert_eq!(findings, ["EmptyIngress spec"]);
+    }
+}
+
+#[test]
+fn a_secret_name_that_is_none_is_no_wish_for_the_default_certificate() {
+    let secrets = |tls: Value| {
+        let (ingress, findings) = decode_ingress(json!({"rules": [{"host": "a.test"}], "tls": tls}));
+        let secrets: Vec<_> = ingress.unwrap().tls.into_iter().map(|entry| entry.secret).collect();
+        (secrets, findings.len())
+    };
+    let named = TlsSecret::Named("tls".into());
+    assert_eq!(secrets(json!([{"secretName": "tls"}])), (vec![named], 0));
+    for none in [json!([{}]), json!([{"secretName": ""}]), json!([{"secretName": null}])] {
+        assert_eq!(secrets(none.clone()), (vec![TlsSecret::Default], 0), "{none}");
+    }
+    for bad in [json!([{"secretName": "certs/tls"}]), json!([{"secretName": 7}]), json!([7]), json!({"a": 1})]
+    {
+        assert_eq!(secrets(bad.clone()), (vec![TlsSecret::Unusable], 1), "{bad}");
+    }
+}
+
+#[test]
+fn what_is_left_keeps_its_place_in_the_list_as_written() {
+    let path = |path: &str| json!({"path": path, "pathType": "Prefix", "backend": {"resource": {}}});
+    let rule = |host: &str| json!({"host": host, "http": {"paths": [path("x"), path("/")]}});
+    let hosts = ["*.*.com", "a:80", "10.0.0.1:1", "ünï.com", "a.test"];
+    let (ingress, _) = decode_ingress(json!({
+        "tls": [7, {"hosts": hosts, "secretName": "tls"}], "rules": hosts.map(rule),
+    }));
+    let ingress = ingress.unwrap();
+    let [rule] = &ingress.rules[..] else { panic!("{ingress:?}") };
+    assert_eq!((rule.index, rule.paths[0].index), (4, 1));
+    assert_eq!((ingress.tls[1].index, ingress.tls[1].hosts[0].index), (1, 4));
 }
 
 #[test]
@@ -326,6 +401,12 @@ fn secrets() {
     }));
     assert_eq!(serial(&it), serial(&other), "stringData wins");
 
+    let (it, findings) = secret(json!({"stringData": {"tls.crt": certificate}}));
+    assert!(it.pair.unwrap().is_err());
+    assert_eq!(findings, ["KeyMissing stringData.tls.key"]);
+    let (_, findings) = secret(json!({"data": {"tls.key": base64(&key)}, "stringData": {"tls.crt": "x"}}));
+    assert_eq!(findings, ["CertificateMissing stringData.tls.crt"]);
+
     let (it, findings) = secret(json!({"data": {"ca.crt": "AAAA"}}));
     assert!(it.pair.is_none() && findings.is_empty());
     let (it, findings) = secret(json!({"data": {"tls.crt": base64(&certificate)}}));
@@ -335,6 +416,24 @@ fn secrets() {
         let (it, findings) = secret(json!({"data": {"tls.crt": bad, "tls.key": base64(&key)}}));
         assert!(matches!(it.pair, Some(Err(_))));
         assert!(findings[0].ends_with(" data.tls.crt"), "{findings:?}");
+    }
+}
+
+#[test]
+fn nothing_that_is_secret_is_kept_beside_the_pair_or_shown() {
+    let canary = "CANARYCANARY";
+    let applied = json!({"kubectl.kubernetes.io/last-applied-configuration": format!("{{\"stringData\":\"{canary}\"}}")});
+    let value = json!({
+        "apiVersion": "v1", "kind": "Secret", "type": TICKET_KEYS_TYPE,
+        "metadata": {"name": "tls", "annotations": applied},
+        "stringData": {"tls.crt": canary, "tls.key": canary, "root-cert.pem": canary, "other": canary},
+    });
+    let (object, _) = decode(&value);
+    let object = object.unwrap();
+    assert!(object.metadata().annotations.is_empty());
+    let Object::Secret(secret) = object.clone() else { panic!() };
+    for shown in [format!("{secret:?}"), format!("{object:?}"), format!("{:?}", Event::Apply(object))] {
+        assert!(!shown.contains("CANARY") && shown.contains("tls"), "{shown}");
     }
 }
 
@@ -354,7 +453,11 @@ fn secrets_of_workloads_as_citadel_writes_them() {
     let authorities = whole.authorities.unwrap();
     assert_eq!((&*authorities.roots, &*authorities.revocations), (authority.pem().as_str(), "a list"));
     let (_, findings) = layout("nothing");
-    assert!(findings[0].ends_with("data.key.pem"), "the field is named as it is: {findings:?}");
+    assert!(findings[0].ends_with("stringData.key.pem"), "the field is named as it is: {findings:?}");
+    let of_ca =
+        json!({"cert-chain.pem": authority.pem(), "ca-cert.pem": authority.pem(), "ca-key.pem": "a key"});
+    let (of_ca, findings) = secret(json!({"type": "istio.io/ca-root", "stringData": of_ca}));
+    assert!(of_ca.pair.is_none() && findings.is_empty(), "a chain by itself is no broken pair: {findings:?}");
 
     let (roots, _) = secret(json!({"stringData": {"ca.crt": "roots"}}));
     assert_eq!(&*roots.authorities.unwrap().roots, "roots");

@@ -82,16 +82,6 @@ pub enum Part {
     Key,
 }
 
-impl Part {
-    /// The field of a Secret that holds it.
-    pub fn field(self) -> &'static str {
-        match self {
-            Self::Certificate => "data.tls.crt",
-            Self::Key => "data.tls.key",
-        }
-    }
-}
-
 impl fmt::Display for Part {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

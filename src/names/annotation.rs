@@ -1,0 +1,4 @@
+//! Names of annotations that the store knows too, for its indexes. What they mean is in `annotations`.
+
+/// Has the hosts of an Ingress with `www.` in front, or without it, sent to its own.
+pub const FROM_TO_WWW_REDIRECT: &str = "from-to-www-redirect";
