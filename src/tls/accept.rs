@@ -16,7 +16,6 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio_rustls::LazyConfigAcceptor;
 
-use super::keys::ClientKeys;
 use super::mesh::MeshClient;
 use super::policy::TlsPolicy;
 use crate::names::{HostName, canonical_host};
@@ -134,8 +133,8 @@ fn decide(
         return Err(HandshakeError::UnrecognizedName);
     }
     let certificates = bound.unwrap_or(&snapshot.certificates.default);
-    let certificate = certificates.select(ClientKeys::of_schemes(hello.signature_schemes())).clone();
     let policy = snapshot.tls_policy(port, sni.as_deref()).ok_or(HandshakeError::NoTrust)?.clone();
+    let certificate = certificates.select(policy.keys(hello)).clone();
     let sni = sni.and_then(|name| HostName::new(&name).ok());
     let stapling = snapshot.certificates.stapling(&certificate.pair);
     let with_staple = stapling.and_then(|stapling| stapling.stapled.as_ref()?.certified(now));
