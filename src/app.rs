@@ -30,6 +30,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::admin::view::{PendingRestart, View};
 use crate::compile::{Compiled, compile};
 use crate::net::drain::Closing;
+use crate::pod::PodIdentity;
 use crate::settings::load::{Inputs, Loaded};
 use crate::settings::reload::{Applied, Reload, Reloader};
 use crate::settings::{ChangeCounts, Settings};
@@ -128,6 +129,7 @@ struct Control {
     loaded: i64,
     view: watch::Sender<Arc<View>>,
     workers: Workers,
+    pod: PodIdentity,
     admin: Option<TcpListener>,
     admin_task: Option<tokio::task::JoinHandle<()>>,
     /// The source of objects.
@@ -150,14 +152,14 @@ impl Control {
         succession: Succession,
     ) -> anyhow::Result<Self> {
         let shared = Shared::new(Arc::new(compiled.snapshot.clone()));
-        let identity = OwnIdentity::default();
+        let (identity, pod) = (OwnIdentity::default(), PodIdentity::from_environment());
         let workers = Workers::new(sockets.workers, &shared, ClientTls::mesh(&identity))?;
         let (view, _) = watch::channel(Arc::new(View::default()));
         let (mesh_paths, _) = watch::channel(MeshPaths::of(&settings));
         Ok(Self {
             store: Store::new(),
             stapler: Stapler::new(&settings),
-            ca: WorkloadCa::new(&settings, sockets.ca, &identity),
+            ca: WorkloadCa::new(&settings, sockets.ca, &identity, &pod),
             settings_sender: watch::channel(settings.clone()).0,
             settings,
             compiled,
@@ -175,6 +177,7 @@ impl Control {
             loaded: now(),
             view,
             workers,
+            pod,
             admin: Some(sockets.admin),
             admin_task: None,
             source: None,

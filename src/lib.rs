@@ -22,6 +22,7 @@ pub mod diagnostics;
 pub mod http_exchange;
 pub mod names;
 pub mod net;
+pub mod pod;
 pub mod proxy;
 pub mod settings;
 pub mod snapshot;

@@ -60,7 +60,7 @@ impl Control {
             }
             Source::Kubernetes => {
                 let api = kubernetes::connect(self.settings.kubeconfig.as_deref()).await?;
-                self.outbox = Some(Outbox::start(api.client().clone(), self.settings.clone()));
+                self.outbox = Some(Outbox::start(api.client().clone(), self.settings.clone(), &self.pod));
                 self.api = Some(api.clone());
                 let keep =
                     self.kept_objects().map(|folder| Keep { folder, restore: !self.succession.succeeds });

@@ -55,10 +55,10 @@ impl Control {
             generations: self.succession.status.generations.clone(),
             settings: SettingsStatus { loaded: self.loaded, error: self.rejected.clone() },
             started: self.started,
+            pod: self.pod.pod(),
             diagnostics,
             leader: self.outbox.as_ref().map(Outbox::is_leader),
             sources: self.sources.status(self.settings.source.as_str()),
-            ..View::default()
         });
         self.succession.tell_waiting(view.unready());
         self.view.send_replace(view);

@@ -20,18 +20,29 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 pub struct Plan {
     folder: TempDir,
     settings: String,
+    variables: Vec<(&'static str, String)>,
 }
 
 impl Plan {
     pub fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("manifests")).unwrap();
-        Self { folder, settings: "workers: 2\nlog-level: info\nworker-shutdown-timeout: 2s\n".into() }
+        Self {
+            folder,
+            settings: "workers: 2\nlog-level: info\nworker-shutdown-timeout: 2s\n".into(),
+            variables: Vec::new(),
+        }
     }
 
     /// A line of the settings file.
     pub fn setting(mut self, line: &str) -> Self {
         self.settings += &format!("{line}\n");
+        self
+    }
+
+    /// A variable of the environment.
+    pub fn variable(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.variables.push((name, value.into()));
         self
     }
 
@@ -62,6 +73,7 @@ impl Plan {
             .arg(plan.folder.path().join("manifests"))
             .args(["--http-port", &http.port().to_string(), "--https-port", &https.port().to_string()])
             .args(["--admin-port", &admin.port().to_string()])
+            .envs(plan.variables)
             .stdin(Stdio::null())
             .stdout(File::create(&log).unwrap())
             .stderr(File::options().append(true).open(&log).unwrap())
@@ -135,6 +147,11 @@ impl Site {
     pub fn api(&self, what: &str) -> Value {
         let (_, body) = get(self.admin, "admin", &format!("/api/v1/{what}")).expect("the admin port answers");
         serde_json::from_str(&body).unwrap()
+    }
+
+    /// The page of all metrics.
+    pub fn metrics(&self) -> String {
+        get(self.admin, "admin", "/metrics").expect("the admin port answers").1
     }
 
     /// The reasons of all diagnostics.
