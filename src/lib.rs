@@ -16,6 +16,7 @@ pub mod annotations;
 pub mod app;
 pub mod ca;
 pub mod cli;
+pub mod clock;
 pub mod compile;
 pub mod demo;
 pub mod diagnostics;

@@ -7,7 +7,6 @@
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustls::server::{Acceptor, ClientHello};
 use rustls::sign::CertifiedKey;
@@ -18,6 +17,7 @@ use tokio_rustls::LazyConfigAcceptor;
 
 use super::mesh::MeshClient;
 use super::policy::TlsPolicy;
+use crate::clock;
 use crate::names::{HostName, canonical_host};
 use crate::snapshot::certificates::Certificate;
 use crate::snapshot::{Snapshot, TlsPort};
@@ -86,7 +86,7 @@ pub async fn accept(
     snapshot: impl FnOnce() -> Arc<Snapshot>,
 ) -> Result<Accepted, HandshakeError> {
     let mut start = LazyConfigAcceptor::new(Acceptor::default(), stream).await.map_err(hello_error)?;
-    let decision = decide(&snapshot(), port, &start.client_hello(), seconds_since_1970());
+    let decision = decide(&snapshot(), port, &start.client_hello(), clock::since_epoch().as_secs());
     let Decision { mut identity, certified, stapled } = match decision {
         Ok(decision) => decision,
         Err(error) => {
@@ -143,11 +143,6 @@ fn decide(
         stapled: with_staple.is_some(),
         identity: ServedIdentity { sni, certificate, default: bound.is_none(), policy, port, client: None },
     })
-}
-
-/// By the wall clock, by which staples end.
-fn seconds_since_1970() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 /// A fatal alert, such as `unrecognized_name` (RFC 6066, section 3), in the clear as any before the ServerHello.
