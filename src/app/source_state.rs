@@ -27,6 +27,8 @@ pub(super) struct SourceState {
     pub synced: bool,
     /// Since when `synced` is as it is, in seconds since the Unix epoch.
     synced_since: i64,
+    /// Counts up with whatever changes [`findings`](Self::findings) or [`locate`](Self::locate).
+    version: u64,
 }
 
 impl SourceState {
@@ -39,11 +41,18 @@ impl SourceState {
             watches: BTreeMap::new(),
             synced: false,
             synced_since: now,
+            version: 0,
         }
     }
 
     /// Takes over what a batch tells of these.
     pub fn take(&mut self, batch: &mut Batch, now: i64) {
+        let nothing = batch.origins.is_empty()
+            && batch.findings.is_empty()
+            && batch.object_findings.is_empty()
+            && batch.ended.is_empty()
+            && batch.states.is_empty();
+        self.version += u64::from(!nothing);
         batch.origins.drain(..).for_each(|origin| self.origins.apply(origin));
         for FileFindings { file, diagnostics } in batch.findings.drain(..) {
             match diagnostics.is_empty() {
@@ -62,6 +71,12 @@ impl SourceState {
         if batch.synced && !self.synced {
             (self.synced, self.synced_since) = (true, now);
         }
+    }
+
+    /// The same number as before says that there is nothing new to [`findings`](Self::findings) and
+    /// [`locate`](Self::locate).
+    pub fn version(&self) -> u64 {
+        self.version
     }
 
     /// What is wrong with files, objects and watches.

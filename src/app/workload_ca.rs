@@ -110,7 +110,6 @@ impl WorkloadCa {
                     match run(&settings, &identity, &pod, &metrics, &sockets, &problem, stop.clone()).await {
                         Ok(()) => return,
                         Err(error) => {
-                            tracing::error!(error = format!("{error:#}"), "the workload CA is not up");
                             problem.send_replace(Some(format!("{error:#}")));
                         }
                     }
