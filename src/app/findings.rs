@@ -6,7 +6,7 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::source_state::SourceState;
+use super::source_state::{self, SourceState};
 use crate::compile::report::Report;
 use crate::diagnostics::{Diagnostic, Severity};
 use crate::telemetry::logging::{IN_BULK, MOST_IN_BULK};
@@ -73,7 +73,7 @@ fn differences<'a>(
 
 /// Logs what is worth a line, and how many more there are.
 fn log_new(new: &[&Diagnostic]) {
-    let worth_a_line = new.iter().filter(|found| found.severity > Severity::Info);
+    let worth_a_line = new.iter().filter(|found| is_worth_a_line(found));
     for found in worth_a_line.clone().take(MOST_IN_BULK) {
         let object = found.object.as_ref().map(tracing::field::display);
         let file = found.file.as_ref().map(|file| file.to_string_lossy());
@@ -94,13 +94,17 @@ fn log_new(new: &[&Diagnostic]) {
 fn log_gone(gone: &[&Diagnostic], new: &[&Diagnostic]) {
     let subject = |found: &Diagnostic| (found.object.clone(), found.field.clone(), found.reason);
     let still: BTreeSet<_> = new.iter().map(|found| subject(found)).collect();
-    let gone =
-        gone.iter().filter(|found| found.severity > Severity::Info && !still.contains(&subject(found)));
+    let gone = gone.iter().filter(|found| is_worth_a_line(found) && !still.contains(&subject(found)));
     for found in gone.take(MOST_IN_BULK) {
         let object = found.object.as_ref().map(tracing::field::display);
         let (reason, message) = (found.reason, in_one_line(&found.message));
         tracing::info!(target: IN_BULK, object, reason, "no longer so: {message}");
     }
+}
+
+/// What watches meet they log themselves, with more care: a restart of the API server is no reason to worry.
+fn is_worth_a_line(found: &Diagnostic) -> bool {
+    found.severity > Severity::Info && !source_state::REASONS_OF_WATCHES.contains(&found.reason)
 }
 
 /// Messages quote foreign text with care, but the reason why settings are refused can have several lines.

@@ -112,6 +112,11 @@ impl SourceState {
     }
 }
 
+/// The reasons of findings about watches that cannot do what they should.
+pub(super) const REASONS_OF_WATCHES: [&str; 2] = [STALE, NOT_WATCHED];
+const STALE: &str = "StaleObjects";
+const NOT_WATCHED: &str = "NotWatched";
+
 /// A watch that brings nothing is worth a word: what is served may be old.
 fn not_watched(watch: &WatchState) -> Option<Diagnostic> {
     let name = &watch.name;
@@ -120,11 +125,11 @@ fn not_watched(watch: &WatchState) -> Option<Diagnostic> {
         (Some(error), Some(since)) => {
             let since = since.format(&Rfc3339).unwrap_or_default();
             let message = format!("{name} are served as they were kept on disk at {since}: {error}.");
-            (Severity::Warning, "StaleObjects", message)
+            (Severity::Warning, STALE, message)
         }
         (Some(error), None) => {
             let severity = if watch.synced { Severity::Warning } else { Severity::Error };
-            (severity, "NotWatched", format!("Changes to {name} do not arrive: {error}."))
+            (severity, NOT_WATCHED, format!("Changes to {name} do not arrive: {error}."))
         }
         (None, _) if watch.absent => {
             let message = format!("The API server has no {name}; they are followed once it has.");
