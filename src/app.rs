@@ -6,11 +6,14 @@
 //! End: readiness goes first, then the workers drain. Signals are the supervisor's business.
 
 mod config_map;
+mod edits;
+mod findings;
+mod handover;
+mod replaced;
 mod sockets;
 mod source_state;
 mod stapler;
 mod start;
-mod succession;
 mod view;
 mod webhook;
 mod workers;
@@ -18,9 +21,10 @@ mod workload_ca;
 
 use std::future::pending;
 use std::net::TcpListener;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::bail;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -28,8 +32,10 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
 use crate::admin::view::{PendingRestart, View};
+use crate::clock::now;
 use crate::compile::{Compiled, compile};
 use crate::net::drain::Closing;
+use crate::pod::PodIdentity;
 use crate::settings::load::{Inputs, Loaded};
 use crate::settings::reload::{Applied, Reload, Reloader};
 use crate::settings::{ChangeCounts, Settings};
@@ -48,10 +54,11 @@ use crate::telemetry::logging::Logging;
 use crate::tls::client::ClientTls;
 use crate::tls::own_identity::OwnIdentity;
 use crate::tls::tickets::Tickets;
+use findings::Findings;
+use handover::Handover;
 use sockets::Sockets;
 use source_state::SourceState;
 use stapler::Stapler;
-use succession::Succession;
 use webhook::Webhook;
 use workers::Workers;
 use workload_ca::WorkloadCa;
@@ -85,18 +92,17 @@ pub fn serve(
     let loaded = runtime.block_on(config_map::load(&mut inputs, loaded, start))?;
     logging.set(&loaded.settings);
     let settings = Arc::new(loaded.settings.clone());
-    for notice in &loaded.notices {
-        tracing::warn!(key = notice.key, origin = %notice.origin, "{}", notice.message);
-    }
+    edits::log_notices(&loaded.notices);
     let sockets = Sockets::from_supervisor(&settings, &link)?;
     let tickets = Tickets::new(settings.ssl_session_timeout)?;
     if let Some(keys) = &start.tickets {
         tickets.take_over(keys.as_str());
     }
     let compiled = Compiled::empty(&settings, &tickets, now())?;
-    let succession = Succession::new(link, start);
-    let mut control = Control::new(settings, compiled, tickets, sockets, logging, succession)?;
+    let handover = Handover::new(link, start);
+    let mut control = Control::new(settings, compiled, tickets, sockets, logging, handover)?;
     control.changes = start.changes;
+    control.settings_file = inputs.file.clone().map(Arc::new);
     runtime.block_on(control.run(inputs, loaded))
 }
 
@@ -126,11 +132,14 @@ struct Control {
     /// How much has changed, in this generation and those before.
     changes: ChangeCounts,
     rejected: Option<String>,
+    settings_file: Option<Arc<PathBuf>>,
+    findings: Findings,
     /// When the process started and when settings were last taken over, in seconds since the Unix epoch.
     started: i64,
     loaded: i64,
     view: watch::Sender<Arc<View>>,
     workers: Workers,
+    pod: PodIdentity,
     admin: Option<TcpListener>,
     admin_task: Option<tokio::task::JoinHandle<()>>,
     /// The source of objects.
@@ -140,7 +149,7 @@ struct Control {
     /// The API server, where there is one.
     api: Option<kubernetes::Api>,
     webhook: Webhook,
-    succession: Succession,
+    handover: Handover,
 }
 
 impl Control {
@@ -150,17 +159,17 @@ impl Control {
         tickets: Arc<Tickets>,
         sockets: Sockets,
         logging: Logging,
-        succession: Succession,
+        handover: Handover,
     ) -> anyhow::Result<Self> {
         let shared = Shared::new(Arc::new(compiled.snapshot.clone()));
-        let identity = OwnIdentity::default();
+        let (identity, pod) = (OwnIdentity::default(), PodIdentity::from_environment());
         let workers = Workers::new(sockets.workers, &shared, ClientTls::mesh(&identity))?;
         let (view, _) = watch::channel(Arc::new(View::default()));
         let (mesh_paths, _) = watch::channel(MeshPaths::of(&settings));
         Ok(Self {
             store: Store::new(),
             stapler: Stapler::new(&settings),
-            ca: WorkloadCa::new(&settings, sockets.ca, &identity),
+            ca: WorkloadCa::new(&settings, sockets.ca, &identity, &pod),
             settings_sender: watch::channel(settings.clone()).0,
             settings,
             compiled,
@@ -175,31 +184,34 @@ impl Control {
             pending: Vec::new(),
             changes: ChangeCounts::default(),
             rejected: None,
+            settings_file: None,
+            findings: Findings::default(),
             started: now(),
             loaded: now(),
             view,
             workers,
+            pod,
             admin: Some(sockets.admin),
             admin_task: None,
             source: None,
             config_map_known: false,
             api: None,
             webhook: Webhook::new(sockets.webhook),
-            succession,
+            handover,
         })
     }
 
     async fn run(mut self, inputs: Inputs, loaded: Loaded) -> anyhow::Result<()> {
         let _ignored = ignore_signals()?;
-        let supervisor = self.succession.link.messages()?;
+        let supervisor = self.handover.link.messages()?;
         let (batches, mut batch) = mpsc::channel(BATCHES);
         let (reloads, mut reload) = mpsc::channel(4);
         let (config_map_sender, mut config_map) = watch::channel(inputs.config_map.clone());
-        if !self.succession.succeeds {
+        if !self.handover.takes_over {
             self.start_admin()?;
         }
         self.stapler.start(batches.clone());
-        self.succession.tell_tickets(&self.tickets);
+        self.handover.tell_tickets(&self.tickets);
         self.start_mesh_files(batches.clone());
         self.start_source(batches).await?;
         let awaited = config_map::name(&self.settings).is_some() && inputs.config_map.is_none();
@@ -215,7 +227,7 @@ impl Control {
         self.publish_view();
 
         let closing = loop {
-            let recheck = self.recheck_at();
+            let recheck = Instant::now() + next_look(self.compiled.recheck_at(), now());
             tokio::select! {
                 message = supervisor.next() => match message {
                     Some(ToGeneration::Serve) => self.start_serving()?,
@@ -235,21 +247,21 @@ impl Control {
                         self.apply(next);
                     }
                     self.pass_on_config_map(&config_map_sender);
-                    self.compile()?;
+                    self.compile();
                     if self.shared.load().generation != before {
                         self.applied.observe(u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX));
                     }
                 }
-                Some(reload) = reload.recv() => self.reload(reload)?,
+                Some(reload) = reload.recv() => self.reload(reload),
                 Some(question) = self.webhook.questions.recv() => self.answer(question),
                 () = leader_changed(self.outbox.as_mut()) => self.publish_view(),
                 () = changed(ca_problem.as_mut()) => self.publish_view(),
-                () = sleep_until(recheck) => self.compile()?,
+                () = sleep_until(recheck) => self.recheck(),
                 () = sleep_until(rotate_tickets) => {
                     // Keys that replicas share are rotated by whoever writes their Secret.
                     if self.compiled.ticket_keys.is_none() {
                         self.tickets.rotate()?;
-                        self.succession.tell_tickets(&self.tickets);
+                        self.handover.tell_tickets(&self.tickets);
                     }
                     rotate_tickets = Instant::now() + TICKET_ROTATION.max(self.settings.ssl_session_timeout);
                 }
@@ -268,10 +280,10 @@ impl Control {
             ca.start()?;
         }
         self.start_webhook()?;
-        self.succession.serving = true;
-        self.succession.link.tell(&FromGeneration::Serving);
-        if !self.succession.wanted.is_empty() {
-            self.succession.tell_wanted();
+        self.handover.serving = true;
+        self.handover.link.tell(&FromGeneration::Serving);
+        if !self.handover.wanted.is_empty() {
+            self.handover.tell_wanted();
         }
         self.publish_view();
         Ok(())
@@ -279,7 +291,7 @@ impl Control {
 
     /// Lets connections finish. The supervisor ends it if it takes too long.
     async fn drain(&mut self, closing: Closing) {
-        tracing::info!(generation = self.succession.generation, "draining: connections are let finish");
+        tracing::info!(generation = self.handover.generation, "draining: connections are let finish");
         self.draining = true;
         // Nothing is compiled any more, and what is kept on disk is the next generation's to keep.
         if let Some(source) = self.source.take() {
@@ -299,7 +311,7 @@ impl Control {
         let (ca, outbox, last) = (self.ca.take(), self.outbox.take(), closing == Closing::All);
         let stats = self.workers.stats.clone();
         let connections = || stats.iter().map(|worker| worker.connections.get()).sum();
-        let link = &self.succession.link;
+        let link = &self.handover.link;
         // All at once: an API server that does not answer must not keep connections from being drained.
         let ended = async move {
             let ca_ended = async {
@@ -351,10 +363,10 @@ impl Control {
     }
 
     /// Brings what workers serve up to date. Until every source has listed once, nothing is served at all.
-    fn compile(&mut self) -> anyhow::Result<()> {
+    fn compile(&mut self) {
         if self.sources.synced {
             self.compile_changes();
-            if !self.succession.offered {
+            if !self.handover.ready_sent {
                 let staples = self.stapler.restore(self.compiled.wanted_staples());
                 staples.into_iter().for_each(|staple| self.store.apply(staple));
                 self.compile_changes();
@@ -367,7 +379,6 @@ impl Control {
             self.offer();
         }
         self.publish_view();
-        Ok(())
     }
 
     /// Sessions are encrypted with the keys that replicas share, where they do.
@@ -376,24 +387,29 @@ impl Control {
             && self.tickets.share(keys)
         {
             tracing::info!(keys = keys.len(), "session ticket keys of the Secret are in use");
-            self.succession.tell_tickets(&self.tickets);
+            self.handover.tell_tickets(&self.tickets);
         }
     }
 
     /// Notes what the next generation has to count on from.
     fn note_published(&self) {
         let snapshot = self.shared.load().generation;
-        self.succession.link.note(&Entry { snapshot, changes: self.changes });
+        self.handover.link.note(&Entry { snapshot, changes: self.changes });
     }
 
     fn compile_changes(&mut self) {
         let (changes, now) = (self.store.take_changes(), now());
         if !self.compiled.is_current(&changes, &self.settings, now) {
             let first = self.compiled.snapshot.generation == 0;
-            self.compiled = compile(&self.store, &changes, &self.settings, &self.compiled, now);
+            let next = compile(&self.store, &changes, &self.settings, &self.compiled, now);
+            let before = std::mem::replace(&mut self.compiled, next);
+            let hosts = std::mem::take(&mut self.compiled.recertified);
+            if !first {
+                replaced::log(&before.snapshot.certificates, &self.compiled.snapshot.certificates, &hosts);
+            }
             if first {
                 // Numbers go on where the generation before has got to.
-                self.compiled.snapshot.generation += self.succession.snapshot;
+                self.compiled.snapshot.generation += self.handover.snapshot;
             }
             self.stapler.follow(&self.compiled.staple_demand);
         }
@@ -404,21 +420,17 @@ impl Control {
 
     /// Tells the supervisor, once, that this generation could serve.
     fn offer(&mut self) {
-        if !std::mem::replace(&mut self.succession.offered, true) {
-            self.succession.tell_settings(&self.settings);
-            self.succession.link.tell(&FromGeneration::Ready);
+        if !std::mem::replace(&mut self.handover.ready_sent, true) {
+            self.handover.tell_settings(&self.settings);
+            self.handover.link.tell(&FromGeneration::Ready);
         }
     }
 
-    fn reload(&mut self, reload: Reload) -> anyhow::Result<()> {
+    fn reload(&mut self, reload: Reload) {
         match reload {
             Reload::Applied(Applied { settings, changes, pending, notices }) => {
-                for change in &changes {
-                    tracing::info!(key = change.key, old = %change.old, new = %change.new, "setting changed");
-                }
-                for notice in &notices {
-                    tracing::warn!(key = notice.key, origin = %notice.origin, "{}", notice.message);
-                }
+                edits::log_changes(&changes);
+                edits::log_notices(&notices);
                 self.changes.add(&changes);
                 // Before anything is said that a new generation may be started for.
                 self.note_published();
@@ -426,31 +438,39 @@ impl Control {
                 self.loaded = now();
                 self.pending = pending.iter().map(PendingRestart::from).collect();
                 self.logging.set(&settings);
-                self.succession.tell_settings(&settings);
-                self.succession.tell_pending(&pending, settings.restart);
+                self.handover.tell_settings(&settings);
+                self.handover.tell_pending(&pending, settings.restart);
                 self.tickets.set_lifetime(settings.ssl_session_timeout);
                 self.stapler.set(&settings);
                 self.mesh_paths.send_replace(MeshPaths::of(&settings));
                 self.settings_sender.send_replace(settings.clone());
                 self.settings = settings;
-                self.compile()
+                self.compile();
             }
             Reload::Rejected(error) => {
-                tracing::error!(%error, "settings not changed: the last good ones stay");
                 self.rejected = Some(error.to_string());
                 self.changes.rejected += 1;
                 self.note_published();
                 self.publish_view();
-                Ok(())
             }
         }
     }
 
-    fn recheck_at(&self) -> Instant {
-        const NEVER: Duration = Duration::from_secs(24 * 3600);
-        let wait = self.compiled.recheck_at().map(|at| u64::try_from(at - now()).unwrap_or(0));
-        Instant::now() + wait.map_or(NEVER, Duration::from_secs)
+    /// Compiles what is due by the clock, if anything is.
+    fn recheck(&mut self) {
+        if self.compiled.recheck_at().is_some_and(|due| due <= now()) {
+            self.compile();
+        }
     }
+}
+
+/// For how long nothing has to be looked at, at `now`, where something is due at `due`, both in seconds since the Unix
+/// epoch. The clock can be set, and sleeps do not count the time of a suspended machine: it is looked at again before.
+fn next_look(due: Option<i64>, now: i64) -> Duration {
+    const NEVER: Duration = Duration::from_secs(24 * 3600);
+    const AT_MOST: Duration = Duration::from_secs(30);
+    let wait = |due: i64| Duration::from_secs(u64::try_from(due.saturating_sub(now)).unwrap_or(0));
+    due.map_or(NEVER, |due| wait(due).min(AT_MOST))
 }
 
 async fn leader_changed(outbox: Option<&mut Outbox>) {
@@ -487,8 +507,17 @@ fn raise_file_limit() {
     }
 }
 
-/// Seconds since the Unix epoch.
-fn now() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_due_later_is_looked_at_before_for_the_clock_may_be_set() {
+        let seconds = Duration::from_secs;
+        assert_eq!(next_look(Some(1_005), 1_000), seconds(5));
+        assert_eq!(next_look(Some(5_000), 1_000), seconds(30));
+        assert_eq!(next_look(Some(900), 1_000), Duration::ZERO);
+        assert_eq!(next_look(Some(i64::MIN), i64::MAX), Duration::ZERO);
+        assert!(next_look(None, 1_000) > seconds(3_600));
+    }
 }

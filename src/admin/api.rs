@@ -17,7 +17,7 @@ use crate::names::HostPattern;
 use crate::settings::ChangeCounts;
 use crate::snapshot::clusters::ClusterMap;
 use crate::snapshot::hosts::{Action, BackendProtocol, Host, Route};
-use crate::supervisor::messages::GenerationStatus;
+use crate::supervisor::messages::{Crash, GenerationStatus};
 use crate::telemetry::worker_stats::WorkerStats;
 
 /// `/api/v1/certificates`.
@@ -63,6 +63,7 @@ pub fn status(state: &AdminState, now: i64) -> String {
         pending_restart: &'a [PendingRestart],
         changes: ChangeCounts,
         last_restart_error: Option<&'a str>,
+        last_crash: Option<CrashJson<'a>>,
         supervisor: u32,
         generations: &'a [GenerationStatus],
         settings: &'a SettingsStatus,
@@ -76,6 +77,12 @@ pub fn status(state: &AdminState, now: i64) -> String {
         diagnostics: Counts,
         policies: Summary,
         workers: Vec<WorkerJson>,
+    }
+    #[derive(Serialize)]
+    struct CrashJson<'a> {
+        reason: &'a str,
+        #[serde(serialize_with = "rfc3339")]
+        at: i64,
     }
     #[derive(Serialize)]
     struct Counts {
@@ -99,6 +106,7 @@ pub fn status(state: &AdminState, now: i64) -> String {
         pending_restart: &view.pending_restart,
         changes: view.changes,
         last_restart_error: view.last_restart_error.as_deref(),
+        last_crash: view.last_crash.as_ref().map(|Crash { reason, at }| CrashJson { reason, at: *at }),
         supervisor: view.supervisor,
         generations: &view.generations,
         settings: &view.settings,

@@ -5,7 +5,7 @@ use std::future::pending;
 use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{
@@ -24,6 +24,7 @@ use tokio::time::{sleep, timeout};
 
 use super::page::PAGE;
 use super::{AdminState, api, metrics};
+use crate::clock::now;
 use crate::names::canonical_host;
 use crate::net::limited::LimitedListener;
 
@@ -225,11 +226,6 @@ fn check_name(host: &str, names: &[String]) -> Result<(), String> {
 fn is_address(host: &str) -> bool {
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     bare.parse::<IpAddr>().is_ok()
-}
-
-fn now() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

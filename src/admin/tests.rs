@@ -15,6 +15,7 @@ use super::view::View;
 use crate::names::HostName;
 use crate::settings::Settings;
 use crate::snapshot::certificates::{Binding, Certificate, HostCertificates};
+use crate::supervisor::messages::Crash;
 use crate::tls::keys::Algorithm;
 
 /// An admin port on a socket.
@@ -168,11 +169,13 @@ async fn equal_certificates_out_of_two_secrets_are_two_rows() {
 async fn status_has_the_promised_shape() {
     let mut gateway = Gateway::sample();
     gateway.view.last_restart_error = Some("port in use".into());
+    gateway.view.last_crash = Some(Crash { reason: "killed".into(), at: 1_700_000_000 });
     let status = Server::start(gateway).await.get("/api/v1/status").await.json();
     assert_eq!((&status["generation"], &status["ready"]), (&json!(7), &json!(true)));
     let pending = json!([{ "key": "http-port", "reason": "listeners are opened before workers start" }]);
     assert_eq!(status["pending_restart"], pending);
     assert_eq!(status["last_restart_error"], "port in use");
+    assert_eq!(status["last_crash"], json!({ "reason": "killed", "at": "2023-11-14T22:13:20Z" }));
     assert_eq!(status["started"], "2023-11-14T22:13:20Z");
     assert!(status["uptime_seconds"].as_u64().unwrap() > 0);
     let counted = ["hosts", "routes", "certificates", "clusters", "endpoints"].map(|key| &status[key]);

@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::diagnostics::{Diagnostic, Severity};
 use crate::names::object::ObjectName;
 use crate::settings::{Change, ChangeCounts, Class};
-use crate::supervisor::messages::GenerationStatus;
+use crate::supervisor::messages::{Crash, GenerationStatus};
 
 /// The state of the control plane at one moment.
 #[derive(Clone, Debug, Default)]
@@ -30,8 +30,10 @@ pub struct View {
     pub pending_restart: Vec<PendingRestart>,
     /// How much has changed so far, across generations.
     pub changes: ChangeCounts,
-    /// Why the last new worker generation was given up.
+    /// Why the last new worker generation was given up, or the crash that nothing has taken the place of yet.
     pub last_restart_error: Option<String>,
+    /// The last crash of a worker generation, repaired or not.
+    pub last_crash: Option<Crash>,
     /// Process id of the supervisor; 0 until it has said so.
     pub supervisor: u32,
     /// All worker generations, this one among them, oldest first.

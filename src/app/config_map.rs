@@ -1,5 +1,4 @@
-//! The ConfigMap with settings: read before anything starts, because listeners may be among them, and told about
-//! in findings, which become its Events.
+//! The ConfigMap with settings: read before anything starts, because listeners may be among them.
 //!
 //! It counts with the Kubernetes source only; on a machine there is the settings file. Once the gateway runs, its
 //! changes come from the watch as those of every object do.
@@ -10,13 +9,11 @@ use std::time::Duration;
 use anyhow::Context;
 use tokio::time::timeout;
 
-use crate::diagnostics::{Diagnostic, ObjectRef, Severity};
+use crate::settings::Settings;
 use crate::settings::choices::Source;
-use crate::settings::field::display;
 use crate::settings::load::{Inputs, Loaded};
-use crate::settings::{Change, Class, Settings};
 use crate::sources::kubernetes::{self, Api, read_config_map};
-use crate::store::objects::{ConfigMap, Kind, ObjectName};
+use crate::store::objects::{ConfigMap, ObjectName};
 use crate::supervisor::messages::Start;
 
 /// How long a first generation waits for it. Without it the gateway starts with what else there is.
@@ -36,12 +33,12 @@ pub(super) async fn load(inputs: &mut Inputs, loaded: Loaded, start: &Start) -> 
     // One in place of another that crashed has its settings already, and hears of the ConfigMap from the watch.
     let Some(name) = name(&loaded.settings).filter(|_| start.settings.is_none()) else { return Ok(loaded) };
     let api = kubernetes::connect(loaded.settings.kubeconfig.as_deref()).await?;
-    inputs.config_map = match start.succeeds {
+    inputs.config_map = match start.takes_over {
         true => read_config_map(&api, name).await.with_context(|| format!("ConfigMap {name}"))?,
         false => read_or_kept(&api, name, &loaded.settings).await,
     };
     match inputs.load() {
-        Err(error) if !start.succeeds => {
+        Err(error) if !start.takes_over => {
             tracing::error!(%error, "the gateway starts without the settings in the ConfigMap");
             Ok(loaded)
         }
@@ -67,47 +64,9 @@ pub(super) fn objects_folder(state_dir: &Path) -> std::path::PathBuf {
     state_dir.join("objects")
 }
 
-/// What there is to say about the ConfigMap: what is pending and why, and why the last edit was refused.
-pub(super) fn findings(name: &ObjectName, pending: &[Change], rejected: Option<&str>) -> Vec<Diagnostic> {
-    let about = || ObjectRef::new(Kind::ConfigMap, name);
-    let waits = |change: &Change| {
-        let why = match change.class {
-            Class::Restart(reason) => reason,
-            Class::Dynamic => return None,
-        };
-        let (old, new) = (display(&change.old), display(&change.new));
-        let message = format!("the change from {old:?} to {new:?} waits for a new worker generation: {why}");
-        Some(Diagnostic::new(Severity::Warning, about(), change.key, "RestartPending", message))
-    };
-    let refused = rejected.map(|error| {
-        let message = format!("the edit is refused and the last good settings stay: {error}");
-        Diagnostic::new(Severity::Error, about(), "", "SettingsRejected", message)
-    });
-    pending.iter().filter_map(waits).chain(refused).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn findings_say_what_waits_and_what_was_refused() {
-        let name = ObjectName::new("ingress", "settings");
-        let before = Settings::default();
-        let after = Settings { https_port: 9443, hsts: false, ..Settings::default() };
-        let found = findings(&name, &before.diff(&after), Some("hsts: \"maybe\" is not true or false"));
-        let found: Vec<_> = found.iter().map(ToString::to_string).collect();
-        assert_eq!(
-            found,
-            [
-                "ConfigMap ingress/settings: https-port: the change from \"8443\" to \"9443\" waits for a new \
-                 worker generation: listeners are opened before workers start (RestartPending)",
-                "ConfigMap ingress/settings: the edit is refused and the last good settings stay: hsts: \
-                 \"maybe\" is not true or false (SettingsRejected)",
-            ]
-        );
-        assert!(findings(&name, &[], None).is_empty());
-    }
 
     #[test]
     fn with_the_directory_source_there_is_none() {

@@ -27,6 +27,8 @@ pub(super) struct SourceState {
     pub synced: bool,
     /// Since when `synced` is as it is, in seconds since the Unix epoch.
     synced_since: i64,
+    /// Counts up with whatever changes [`findings`](Self::findings) or [`locate`](Self::locate).
+    version: u64,
 }
 
 impl SourceState {
@@ -39,11 +41,18 @@ impl SourceState {
             watches: BTreeMap::new(),
             synced: false,
             synced_since: now,
+            version: 0,
         }
     }
 
     /// Takes over what a batch tells of these.
     pub fn take(&mut self, batch: &mut Batch, now: i64) {
+        let nothing = batch.origins.is_empty()
+            && batch.findings.is_empty()
+            && batch.object_findings.is_empty()
+            && batch.ended.is_empty()
+            && batch.states.is_empty();
+        self.version += u64::from(!nothing);
         batch.origins.drain(..).for_each(|origin| self.origins.apply(origin));
         for FileFindings { file, diagnostics } in batch.findings.drain(..) {
             match diagnostics.is_empty() {
@@ -62,6 +71,12 @@ impl SourceState {
         if batch.synced && !self.synced {
             (self.synced, self.synced_since) = (true, now);
         }
+    }
+
+    /// The same number as before says that there is nothing new to [`findings`](Self::findings) and
+    /// [`locate`](Self::locate).
+    pub fn version(&self) -> u64 {
+        self.version
     }
 
     /// What is wrong with files, objects and watches.
@@ -97,6 +112,11 @@ impl SourceState {
     }
 }
 
+/// The reasons of findings about watches that cannot do what they should.
+pub(super) const REASONS_OF_WATCHES: [&str; 2] = [STALE, NOT_WATCHED];
+const STALE: &str = "StaleObjects";
+const NOT_WATCHED: &str = "NotWatched";
+
 /// A watch that brings nothing is worth a word: what is served may be old.
 fn not_watched(watch: &WatchState) -> Option<Diagnostic> {
     let name = &watch.name;
@@ -105,11 +125,11 @@ fn not_watched(watch: &WatchState) -> Option<Diagnostic> {
         (Some(error), Some(since)) => {
             let since = since.format(&Rfc3339).unwrap_or_default();
             let message = format!("{name} are served as they were kept on disk at {since}: {error}.");
-            (Severity::Warning, "StaleObjects", message)
+            (Severity::Warning, STALE, message)
         }
         (Some(error), None) => {
             let severity = if watch.synced { Severity::Warning } else { Severity::Error };
-            (severity, "NotWatched", format!("Changes to {name} do not arrive: {error}."))
+            (severity, NOT_WATCHED, format!("Changes to {name} do not arrive: {error}."))
         }
         (None, _) if watch.absent => {
             let message = format!("The API server has no {name}; they are followed once it has.");

@@ -4,10 +4,10 @@
 //! responder; only [`Stapler::restore`] reads the disk, before the gateway serves.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio::sync::mpsc;
 
+use crate::clock;
 use crate::compile::staples::StapleDemand;
 use crate::settings::Settings;
 use crate::snapshot::certificates::Certificate;
@@ -82,7 +82,7 @@ impl Stapler {
     /// a restart is stapled. Blocks for as long as the disk takes.
     pub fn restore<'a>(&self, certificates: impl Iterator<Item = &'a Arc<Certificate>>) -> Vec<Event> {
         let Some(cache) = self.cache.as_ref().filter(|_| self.settings.enabled) else { return Vec::new() };
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let now = clock::since_epoch().as_secs();
         let load = |certificate| {
             let Wanted { fingerprint, leaf, issuer, .. } = wanted(certificate)?;
             let staple = cache.load(&fingerprint, &leaf, &issuer?, now)?;

@@ -61,10 +61,10 @@ impl Control {
             }
             Source::Kubernetes => {
                 let api = kubernetes::connect(self.settings.kubeconfig.as_deref()).await?;
-                self.outbox = Some(Outbox::start(api.client().clone(), self.settings.clone()));
+                self.outbox = Some(Outbox::start(api.client().clone(), self.settings.clone(), &self.pod));
                 self.api = Some(api.clone());
                 let keep =
-                    self.kept_objects().map(|folder| Keep { folder, restore: !self.succession.succeeds });
+                    self.kept_objects().map(|folder| Keep { folder, restore: !self.handover.takes_over });
                 let source = Kubernetes { api, keep, settings: self.settings_sender.subscribe() };
                 self.source = Some(tokio::task::spawn_local(source.run(batches)).abort_handle());
             }

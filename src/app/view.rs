@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use super::edits::Edited;
 use super::{Control, config_map};
 use crate::admin::view::{SettingsStatus, View};
 use crate::diagnostics::{Diagnostic, Severity};
@@ -23,25 +24,21 @@ impl Control {
         self.view.send_modify(|view| {
             let mut next = View::clone(view);
             next.last_restart_error.clone_from(&status.last_restart_error);
+            next.last_crash.clone_from(&status.last_crash);
             next.supervisor = status.supervisor;
             next.generations = status.generations.clone();
             *view = Arc::new(next);
         });
-        self.succession.status = status;
+        self.handover.status = status;
     }
 
     pub(super) fn publish_view(&mut self) {
-        let compiled = self.compiled.report.all().cloned().map(|finding| self.sources.locate(finding));
-        let config_map = config_map::name(&self.settings).into_iter();
-        let settings = config_map
-            .flat_map(|name| config_map::findings(name, &self.succession.wanted, self.rejected.as_deref()));
-        let ca = self.ca.as_ref().and_then(|ca| ca.problem().borrow().clone()).map(ca_is_down);
-        let mut diagnostics: Vec<_> =
-            self.sources.findings().chain(compiled).chain(settings).chain(ca).collect();
-        diagnostics.sort();
-        // What is wrong with a pair is found where it is read and where it is used.
-        diagnostics.dedup();
-        let diagnostics: Arc<[Diagnostic]> = diagnostics.into();
+        let edited =
+            Edited { config_map: config_map::name(&self.settings), file: self.settings_file.as_ref() };
+        let mut others = edited.findings(&self.handover.wanted, self.rejected.as_deref());
+        others.extend(self.ca.as_ref().and_then(|ca| ca.problem().borrow().clone()).map(ca_is_down));
+        self.findings.update(&self.compiled.report, &self.sources, others);
+        let diagnostics = self.findings.all().clone();
         if let Some(outbox) = &self.outbox {
             outbox.diagnosed(&diagnostics);
         }
@@ -50,17 +47,18 @@ impl Control {
             draining: self.draining,
             pending_restart: self.pending.clone(),
             changes: self.changes,
-            last_restart_error: self.succession.status.last_restart_error.clone(),
-            supervisor: self.succession.status.supervisor,
-            generations: self.succession.status.generations.clone(),
+            last_restart_error: self.handover.status.last_restart_error.clone(),
+            last_crash: self.handover.status.last_crash.clone(),
+            supervisor: self.handover.status.supervisor,
+            generations: self.handover.status.generations.clone(),
             settings: SettingsStatus { loaded: self.loaded, error: self.rejected.clone() },
             started: self.started,
+            pod: self.pod.pod(),
             diagnostics,
             leader: self.outbox.as_ref().map(Outbox::is_leader),
             sources: self.sources.status(self.settings.source.as_str()),
-            ..View::default()
         });
-        self.succession.tell_waiting(view.unready());
+        self.handover.tell_waiting(view.unready());
         self.view.send_replace(view);
     }
 }

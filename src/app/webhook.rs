@@ -5,8 +5,9 @@ use std::net::TcpListener;
 
 use tokio::sync::{mpsc, watch};
 
-use super::{Control, now};
+use super::Control;
 use crate::admission::{self, Admission, Answer, Question, Review, judge};
+use crate::clock::now;
 
 /// The webhook as the control loop knows it; without a socket it is never started.
 pub(super) struct Webhook {
@@ -54,7 +55,7 @@ impl Control {
     /// Judges an Ingress that is about to be written. Nothing changes by it.
     pub(super) fn answer(&mut self, question: Question) {
         let answer = match Review::parse(&question.body) {
-            _ if !self.succession.offered => Answer::NotReady,
+            _ if !self.handover.ready_sent => Answer::NotReady,
             Err(error) => Answer::Malformed(error),
             Ok(review) => {
                 let verdict = judge(&review, &mut self.store, &self.compiled, &self.settings, now());

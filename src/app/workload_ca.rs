@@ -30,6 +30,7 @@ use crate::ca::store::any::AnyStore;
 use crate::ca::store::directory::Directory;
 use crate::ca::store::kubernetes::Kubernetes;
 use crate::net::listen;
+use crate::pod::PodIdentity;
 use crate::settings::Settings;
 use crate::settings::choices::Source;
 use crate::sources::kubernetes;
@@ -44,6 +45,7 @@ const RESYNC: Duration = Duration::from_secs(5);
 pub struct WorkloadCa {
     settings: Arc<Settings>,
     identity: OwnIdentity,
+    pod: PodIdentity,
     metrics: Metrics,
     sockets: Vec<TcpListener>,
     problem: watch::Sender<Option<String>>,
@@ -53,10 +55,16 @@ pub struct WorkloadCa {
 
 impl WorkloadCa {
     /// `None` where the settings have none. It supplies `identity` if they name an account for the gateway.
-    pub fn new(settings: &Arc<Settings>, sockets: Vec<TcpListener>, identity: &OwnIdentity) -> Option<Self> {
+    pub fn new(
+        settings: &Arc<Settings>,
+        sockets: Vec<TcpListener>,
+        identity: &OwnIdentity,
+        pod: &PodIdentity,
+    ) -> Option<Self> {
         settings.ca.then(|| Self {
             settings: Arc::clone(settings),
             identity: identity.clone(),
+            pod: pod.clone(),
             metrics: Metrics::default(),
             sockets,
             problem: watch::Sender::new(None),
@@ -93,16 +101,15 @@ impl WorkloadCa {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (settings, metrics) = (Arc::clone(&self.settings), self.metrics.clone());
         let (sockets, problem) = (std::mem::take(&mut self.sockets), self.problem.clone());
-        let identity = self.identity.clone();
+        let (identity, pod) = (self.identity.clone(), self.pod.clone());
         let mut stop = self.stop.subscribe();
         let work = move || {
             yield_to_workers();
             runtime.block_on(async {
                 loop {
-                    match run(&settings, &identity, &metrics, &sockets, &problem, stop.clone()).await {
+                    match run(&settings, &identity, &pod, &metrics, &sockets, &problem, stop.clone()).await {
                         Ok(()) => return,
                         Err(error) => {
-                            tracing::error!(error = format!("{error:#}"), "the workload CA is not up");
                             problem.send_replace(Some(format!("{error:#}")));
                         }
                     }
@@ -134,6 +141,7 @@ async fn told(stop: &mut watch::Receiver<bool>) {
 async fn run(
     settings: &Settings,
     identity: &OwnIdentity,
+    pod: &PodIdentity,
     metrics: &Metrics,
     sockets: &[TcpListener],
     problem: &watch::Sender<Option<String>>,
@@ -141,7 +149,7 @@ async fn run(
 ) -> anyhow::Result<()> {
     let mut stopped = stop.clone();
     let start = async {
-        let setup = setup(settings, identity)?;
+        let setup = setup(settings, identity, pod)?;
         Ok(Instance::start(store(settings).await?, setup, metrics.clone()).await?)
     };
     let instance: anyhow::Result<Instance> = tokio::select! {
@@ -167,7 +175,7 @@ async fn store(settings: &Settings) -> anyhow::Result<AnyStore> {
 }
 
 /// What the settings make of the CA.
-fn setup(settings: &Settings, identity: &OwnIdentity) -> anyhow::Result<Setup> {
+fn setup(settings: &Settings, identity: &OwnIdentity, pod: &PodIdentity) -> anyhow::Result<Setup> {
     let trust_domain = identity::trust_domain(&settings.ca_trust_domain)?;
     let storage_namespace = settings.ca_storage_namespace.clone();
     let accounts = AccountOptions {
@@ -210,6 +218,7 @@ fn setup(settings: &Settings, identity: &OwnIdentity) -> anyhow::Result<Setup> {
         trusted: trusted.map(|name| (name.namespace.to_string(), name.name.to_string())).collect(),
         cluster: settings.ca_cluster_id.clone(),
         own: settings.ca_gateway_account.clone().map(|account| (account, identity.clone())),
+        pod: pod.clone(),
         resync: RESYNC,
     })
 }

@@ -33,6 +33,7 @@ use super::service::{CertificateService, Limits};
 use super::store::any::AnyStore;
 use super::store::kubernetes::{Kubernetes, Needs};
 use super::store::{Revision, Store};
+use crate::pod::PodIdentity;
 use crate::status::lease::Election;
 use crate::store::objects::ObjectName;
 use crate::tls::ca_server;
@@ -66,6 +67,8 @@ pub struct Setup {
     pub cluster: String,
     /// The account whose identity the process itself takes, and where it is kept up to date.
     pub own: Option<(ObjectName, OwnIdentity)>,
+    /// Who takes part in the election of the replica that writes.
+    pub pod: PodIdentity,
     /// How often everything is looked at although the store tells of no change.
     pub resync: Duration,
 }
@@ -138,7 +141,7 @@ impl Instance {
         let (election, elected) = match &store {
             AnyStore::Directory(_) => (None, None),
             AnyStore::Kubernetes(store) => {
-                let election = election(store);
+                let election = election(store, &setup.pod);
                 let leads = election.leader();
                 (Some(tokio::spawn(election.run(stop.clone()))), Some(leads))
             }
@@ -261,13 +264,10 @@ pub fn yield_to_workers() {
     }
 }
 
-fn election(store: &Kubernetes) -> Election {
+fn election(store: &Kubernetes, pod: &PodIdentity) -> Election {
     let client = store.api().client().clone();
-    let pod = std::env::var("POD_NAME").or_else(|_| std::env::var("HOSTNAME"));
-    let pod = pod.unwrap_or_else(|_| "portcullis-ca".to_owned());
-    let namespace = std::env::var("POD_NAMESPACE").unwrap_or_else(|_| client.default_namespace().to_owned());
-    let identity = format!("{pod}_{:016x}", fastrand::u64(..));
-    Election::new(client, &namespace, LEASE, identity)
+    let namespace = pod.namespace().unwrap_or(client.default_namespace()).to_owned();
+    Election::new(client, &namespace, LEASE, pod.lease_holder())
 }
 
 /// Hands the pods there are to the rules of impersonation, whenever they change.

@@ -1,7 +1,6 @@
 //! `portcullis certs`: the certificates that a running gateway serves.
 
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use serde::Deserialize;
@@ -11,6 +10,7 @@ use time::format_description::well_known::Rfc3339;
 
 use super::admin::{AdminArgs, AdminError};
 use super::table::{Cell, Table, Tone, colours};
+use crate::clock;
 
 /// List the certificates that a running gateway serves
 #[derive(Args, Clone, Debug)]
@@ -60,8 +60,7 @@ impl CertsArgs {
 }
 
 fn now() -> OffsetDateTime {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    OffsetDateTime::UNIX_EPOCH + since
+    OffsetDateTime::UNIX_EPOCH + clock::since_epoch()
 }
 
 fn table(answer: &Value, now: OffsetDateTime, colours: bool) -> String {

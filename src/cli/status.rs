@@ -120,6 +120,10 @@ fn facts_of(status: &Value) -> Vec<(&'static str, Cell)> {
         ("diagnostics", Cell::new(counts, tone)),
     ];
     facts.extend(policies(&status["policies"]));
+    let crash = &status["last_crash"];
+    if let Some(reason) = crash["reason"].as_str() {
+        facts.push(("last crash", format!("{}: {reason}", string(crash, "at")).into()));
+    }
     if let Some(leader) = status["leader"].as_bool() {
         facts.push(("leader", if leader { "yes" } else { "no" }.into()));
     }
@@ -204,7 +208,9 @@ mod tests {
             "policies": { "workloads": 9, "policies": 4, "dry_run": 1, "dangling": 2, "dangling_keys": ["shop/a", "shop/b"],
                 "rejected": 3, "denied": 5 },
             "pending_restart": [{ "key": "http-port", "reason": "listeners are opened before workers start" }],
-            "last_restart_error": null, "settings": { "error": "settings.yaml:2: \u{1b}[2J" },
+            "last_restart_error": null,
+            "last_crash": { "reason": "generation 2: killed", "at": "2026-01-02T03:04:05Z" },
+            "settings": { "error": "settings.yaml:2: \u{1b}[2J" },
             "sources": [
                 { "name": "directory", "synced": true, "last_error": null },
                 { "name": "secrets", "last_error": "gone", "stale_since": "2026-01-02T03:04:05Z" },
@@ -228,6 +234,7 @@ mod tests {
         denied        5
         dangling      2 keys that name no policy, each denies: shop/a, shop/b
         rejected      3 policies, see /api/v1/policies
+        last crash    2026-01-02T03:04:05Z: generation 2: killed
         source        directory: listed
         source        secrets: as kept on disk at 2026-01-02T03:04:05Z: gone
 

@@ -53,6 +53,8 @@ pub use workloads::LAST_GOOD_STAYS;
 pub struct Compiled {
     pub snapshot: Snapshot,
     pub report: Report,
+    /// Hosts whose certificates have changed, `Any` for the default certificate, until somebody takes it.
+    pub recertified: Vec<HostPattern>,
     /// Whom to ask for staples from now on.
     pub staple_demand: StapleDemand,
     /// The session ticket keys that replicas share, where they do.
@@ -89,6 +91,7 @@ impl Compiled {
         Ok(Self {
             snapshot,
             report: Report::default(),
+            recertified: Vec::new(),
             staple_demand: StapleDemand::default(),
             ticket_keys: None,
             leaves: Leaves::default(),
@@ -254,6 +257,7 @@ impl Compiled {
         if !same(&before, &outcome.certificates) {
             self.replace_leaves(staples, before.as_deref(), outcome.certificates.as_deref());
             self.snapshot.certificates.set(pattern, outcome.certificates);
+            self.recertified.push(pattern.clone());
         }
         let subject = Subject::Certificates(pattern.clone());
         self.report.set(subject.clone(), outcome.diagnostics);
@@ -274,6 +278,7 @@ impl Compiled {
         );
         if !Arc::ptr_eq(&before, &outcome.certificates) {
             self.replace_leaves(staples, Some(&before), Some(&outcome.certificates));
+            self.recertified.push(HostPattern::Any);
         }
         self.snapshot.certificates.default = outcome.certificates;
         self.report.set(Subject::DefaultCertificate, outcome.diagnostics);

@@ -77,7 +77,7 @@ pub enum LoadError {
 
 /// One thing to repair.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}{}: {fault}", .origin, origin.spell(key))]
+#[error("{}{}: {fault}", origin.prefix(), origin.spell(key))]
 pub struct Problem {
     pub origin: Origin,
     /// The settings key, or the name that is none.
@@ -248,6 +248,14 @@ fn nearest(unknown: &str) -> Option<&'static str> {
 }
 
 impl Origin {
+    /// The start of a message: a place and a colon, or nothing where the name of the setting says it all.
+    fn prefix(&self) -> String {
+        match self {
+            Self::Default | Self::Flag | Self::Environment => String::new(),
+            Self::File(..) | Self::ConfigMap(_) => format!("{self}: "),
+        }
+    }
+
     /// The name of a setting, as it is written there.
     fn spell(&self, key: &str) -> String {
         match self {
@@ -260,33 +268,27 @@ impl Origin {
     }
 }
 
-/// As the start of a message: a place and a colon, or nothing where the name of the setting says it all.
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Default | Self::Flag | Self::Environment => Ok(()),
-            Self::File(file, 0) => write!(f, "{}: ", file.display()),
-            Self::File(file, line) => write!(f, "{}:{line}: ", file.display()),
-            Self::ConfigMap(name) => write!(f, "ConfigMap {name}: "),
+            Self::Default => f.write_str("default"),
+            Self::Flag => f.write_str("flag"),
+            Self::Environment => f.write_str("environment"),
+            Self::File(file, 0) => write!(f, "{}", file.display()),
+            Self::File(file, line) => write!(f, "{}:{line}", file.display()),
+            Self::ConfigMap(name) => write!(f, "ConfigMap {name}"),
         }
     }
 }
 
 impl fmt::Display for Notice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}: {}", self.origin, self.origin.spell(&self.key), self.message)
+        write!(f, "{}{}: {}", self.origin.prefix(), self.origin.spell(&self.key), self.message)
     }
 }
 
 fn as_text<S: serde::Serializer>(origin: &Origin, serializer: S) -> Result<S::Ok, S::Error> {
-    match origin {
-        Origin::Default => serializer.serialize_str("default"),
-        Origin::Flag => serializer.serialize_str("flag"),
-        Origin::Environment => serializer.serialize_str("environment"),
-        Origin::File(..) | Origin::ConfigMap(_) => {
-            serializer.serialize_str(origin.to_string().trim_end_matches([':', ' ']))
-        }
-    }
+    serializer.collect_str(origin)
 }
 
 #[cfg(test)]

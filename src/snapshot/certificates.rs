@@ -1,7 +1,7 @@
 //! Which certificate a name gets in the handshake: exact, then one-label wildcard, then the default.
 //!
 //! `compile` makes the map; the resolver in `tls` reads it. A host has one certificate for each kind of key,
-//! and the client's signature schemes choose among them. Every entry can be served: nothing is parsed here.
+//! and the client's signature schemes and suites choose among them. Every entry can be served: nothing is parsed here.
 
 use std::sync::Arc;
 

@@ -6,11 +6,12 @@
 //! survive in [`Cache`]; `app` has the end that feeds it.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use rustls_pki_types::CertificateDer;
 use tokio::sync::mpsc;
 
+use crate::clock;
 use crate::store::Event;
 use crate::tls::ocsp::certificate::{OcspFacts, fingerprint};
 
@@ -78,7 +79,7 @@ impl Environment {
     /// The real clock, dice and network.
     pub fn system(metrics: OcspMetrics) -> Self {
         Self {
-            now: Box::new(|| SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()),
+            now: Box::new(clock::since_epoch),
             chance: Box::new(random_fraction),
             fetch: Arc::new(HttpFetch::new()),
             metrics,

@@ -25,6 +25,7 @@ use tokio::time::{sleep, timeout};
 use crate::compile;
 use crate::compile::policies::Policies;
 use crate::diagnostics::Diagnostic;
+use crate::pod::PodIdentity;
 use crate::settings::Settings;
 use crate::sources::{IngressStatus, PolicyStatus};
 use crate::store::objects::{Kind, ObjectName};
@@ -79,12 +80,9 @@ pub struct Outbox {
 
 impl Outbox {
     /// Starts the election and the writers, on the control runtime.
-    pub fn start(client: Client, settings: Arc<Settings>) -> Self {
-        let pod = std::env::var("POD_NAME").or_else(|_| std::env::var("HOSTNAME"));
-        let pod = pod.unwrap_or_else(|_| "portcullis".into());
-        let namespace = std::env::var("POD_NAMESPACE").unwrap_or_else(|_| client.default_namespace().into());
-        let identity = format!("{pod}_{:016x}", fastrand::u64(..));
-        let election = Election::new(client.clone(), &namespace, LEASE, identity);
+    pub fn start(client: Client, settings: Arc<Settings>, pod: &PodIdentity) -> Self {
+        let namespace = pod.namespace().unwrap_or(client.default_namespace()).to_owned();
+        let election = Election::new(client.clone(), &namespace, LEASE, pod.lease_holder());
         let leader = election.leader();
         let (stop, stopped) = watch::channel(false);
         let wanted = Wanted {
@@ -96,9 +94,9 @@ impl Outbox {
         };
         let (wanted, wants) = watch::channel(wanted);
         let (last_words, last) = watch::channel(false);
-        let replicas = Replicas::from_environment();
+        let replicas = Replicas::of(pod.pod());
         let addresses = Addresses::new(replicas.clone());
-        let writer = write(client.clone(), pod, addresses, wants, leader.clone(), last);
+        let writer = write(client.clone(), pod.instance().to_owned(), addresses, wants, leader.clone(), last);
         let writer = tokio::task::spawn_local(writer);
         let election = tokio::task::spawn_local(election.run(stopped));
         let statuses = OrdMap::new();

@@ -1,7 +1,6 @@
 //! The pods of this gateway: which nodes they run on, and whether others are left when one ends.
 //!
-//! Which pods those are follows from the labels of our own, whose name the environment gives (`POD_NAME` and
-//! `POD_NAMESPACE`, from the downward API). Outside a cluster there is none, and nothing is asked.
+//! Which pods those are follows from the labels of our own. Where that is not known, nothing is asked.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,10 +27,8 @@ pub(super) struct Replicas {
 }
 
 impl Replicas {
-    pub fn from_environment() -> Self {
-        let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
-        let own = variable("POD_NAMESPACE").zip(variable("POD_NAME"));
-        Self { own: own.map(|(namespace, name)| ObjectName::new(namespace, name)) }
+    pub fn of(own: Option<ObjectName>) -> Self {
+        Self { own }
     }
 
     /// How many pods of ours are there beside this one and are not on their way out.

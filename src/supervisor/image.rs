@@ -16,6 +16,42 @@ use super::channel::Channel;
 #[derive(Debug)]
 pub struct Image(File);
 
+/// Another program than the one that serves, on its way to taking its place.
+#[derive(Debug, Default)]
+pub enum NextImage {
+    #[default]
+    None,
+    /// For the next candidate that is started.
+    Waiting(Image),
+    /// The candidate of this number runs it, and is not ready yet.
+    Trying(u64, Image),
+}
+
+impl NextImage {
+    /// What candidate `number` is to run, where that is another program.
+    pub fn try_with(&mut self, number: u64) -> Option<&Image> {
+        *self = match std::mem::take(self) {
+            Self::None => Self::None,
+            Self::Waiting(image) | Self::Trying(_, image) => Self::Trying(number, image),
+        };
+        match self {
+            Self::Trying(_, image) => Some(image),
+            Self::None | Self::Waiting(_) => None,
+        }
+    }
+
+    /// Takes what candidate `number` runs, now that it is ready or has ended.
+    pub fn take(&mut self, number: u64) -> Option<Image> {
+        match std::mem::take(self) {
+            Self::Trying(of, image) if of == number => Some(image),
+            other => {
+                *self = other;
+                None
+            }
+        }
+    }
+}
+
 /// The hidden subcommand that a generation runs.
 pub const SUBCOMMAND: &str = "worker";
 

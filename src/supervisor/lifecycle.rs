@@ -28,7 +28,10 @@ pub struct Lifecycle {
     /// Crashes in a row.
     crashes: u32,
     stopping: bool,
-    last_error: Option<String>,
+    /// Why the last candidate was given up.
+    given_up: Option<String>,
+    /// The last crash, until something serves in place of what crashed.
+    crash: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,7 +110,7 @@ impl Lifecycle {
     /// No new generation is needed any more.
     pub fn no_restart(&mut self) -> Vec<Action> {
         if self.is_serving() {
-            self.last_error = None;
+            self.given_up = None;
             return self.abandon(Role::Candidate);
         }
         Vec::new()
@@ -115,7 +118,7 @@ impl Lifecycle {
 
     /// A generation cannot be asked for now, for this reason.
     pub fn refuse(&mut self, reason: &str) {
-        self.last_error = Some(reason.to_owned());
+        self.given_up = Some(reason.to_owned());
     }
 
     /// The generation could serve.
@@ -123,9 +126,10 @@ impl Lifecycle {
         let Some(State::Starting(role)) = self.generations.get(&number).copied() else { return Vec::new() };
         self.order += 1;
         self.generations.insert(number, State::Serving { since: now, order: self.order });
+        self.crash = None;
         let mut actions = vec![Action::Serve(number)];
         if role == Role::Candidate {
-            self.last_error = None;
+            self.given_up = None;
             // What was to be replaced has a successor.
             actions.extend(self.abandon(Role::Replacement));
         }
@@ -149,7 +153,7 @@ impl Lifecycle {
             Some(state @ State::Starting(Role::Candidate)) => *state = State::Abandoned,
             _ => return Vec::new(),
         }
-        self.last_error = Some(reason);
+        self.given_up = Some(reason);
         vec![Action::Kill(number)]
     }
 
@@ -165,7 +169,7 @@ impl Lifecycle {
                 None => self.crashed(ended),
             },
             Some(State::Starting(Role::Candidate)) => {
-                self.last_error = Some(ended.reason.clone());
+                self.given_up = Some(ended.reason.clone());
                 Vec::new()
             }
             Some(State::Starting(Role::Replacement)) => self.crashed(ended),
@@ -211,9 +215,9 @@ impl Lifecycle {
         self.stopping
     }
 
-    /// Why the last new generation was given up.
+    /// What is still wrong: a crash that nothing has taken the place of, else why the last new generation was given up.
     pub fn last_error(&self) -> Option<&str> {
-        self.last_error.as_deref()
+        self.crash.as_deref().or(self.given_up.as_deref())
     }
 
     /// How a generation is; `None` where it is gone or as good as gone.
@@ -248,7 +252,7 @@ impl Lifecycle {
     }
 
     fn crashed(&mut self, ended: &Ended) -> Vec<Action> {
-        self.last_error = Some(ended.reason.clone());
+        self.crash = Some(ended.reason.clone());
         let delay = match self.crashes {
             0 => Duration::ZERO,
             n => BACKOFF.saturating_mul(1 << (n - 1).min(16)).min(LONGEST_BACKOFF),

@@ -68,7 +68,8 @@ pub enum ToGeneration {
 pub struct Start {
     pub generation: u64,
     /// Whether another generation serves until this one is ready, and the admin port with it.
-    pub succeeds: bool,
+    #[serde(rename = "succeeds")]
+    pub takes_over: bool,
     /// The settings of a generation that crashed, for the one in its place; otherwise they are read.
     pub settings: Option<Box<Settings>>,
     pub tickets: Option<TicketKeys>,
@@ -110,8 +111,18 @@ pub struct Status {
     pub supervisor: u32,
     /// Oldest first.
     pub generations: Arc<[GenerationStatus]>,
-    /// Why the last new generation was given up.
+    /// Why the last new generation was given up, or the crash that nothing has taken the place of yet.
     pub last_restart_error: Option<String>,
+    /// The last crash of a generation that served, repaired or not.
+    pub last_crash: Option<Crash>,
+}
+
+/// The end of a generation that nobody asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Crash {
+    pub reason: String,
+    /// In seconds since the Unix epoch.
+    pub at: i64,
 }
 
 /// One generation.
@@ -188,8 +199,8 @@ mod tests {
         let said: FromGeneration = serde_json::from_str(r#"{"says":"something-new","more":1}"#).unwrap();
         assert!(matches!(said, FromGeneration::Unknown));
         let said: ToGeneration =
-            serde_json::from_str(r#"{"says":"start","generation":3,"news":true}"#).unwrap();
-        assert!(matches!(said, ToGeneration::Start(Start { generation: 3, succeeds: false, .. })));
+            serde_json::from_str(r#"{"says":"start","generation":3,"succeeds":true,"news":1}"#).unwrap();
+        assert!(matches!(said, ToGeneration::Start(Start { generation: 3, takes_over: true, .. })));
     }
 
     #[test]

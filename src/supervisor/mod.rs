@@ -29,16 +29,17 @@ use tokio::time::{Instant, sleep_until};
 
 use self::channel::{Channel, ChannelError};
 use self::generation::{Generation, Heard};
-use self::image::Image;
 pub use self::image::SUBCOMMAND;
+use self::image::{Image, NextImage};
 use self::ledger::{Entry, Ledger};
 use self::lifecycle::{Action, Exit, Lifecycle, Role};
 use self::messages::{
-    Closing, FromGeneration, GenerationState, GenerationStatus, Listener, Start, Status, TicketKeys,
+    Closing, Crash, FromGeneration, GenerationState, GenerationStatus, Listener, Start, Status, TicketKeys,
     ToGeneration,
 };
 use self::service::Service;
 use self::sockets::Sockets;
+use crate::clock;
 use crate::net::inherit;
 use crate::settings::Settings;
 use crate::settings::choices::RestartMode;
@@ -63,13 +64,14 @@ pub fn run(arguments: Vec<OsString>, logging: Logging) -> anyhow::Result<ExitCod
             arguments,
             path,
             image,
-            next_image: None,
+            next_image: NextImage::None,
             logging,
             lifecycle: Lifecycle::default(),
             generations: BTreeMap::new(),
             sockets: Sockets::new(activated),
             last_good: LastGood::default(),
             status: Status::default(),
+            last_crash: None,
             replace_at: None,
             service: Service::default(),
             heard,
@@ -89,7 +91,7 @@ struct Supervisor {
     /// What a crashed generation is replaced with: the program of the last one that was ready.
     image: Image,
     /// The program of a candidate, until it is ready.
-    next_image: Option<(u64, Image)>,
+    next_image: NextImage,
     logging: Logging,
     lifecycle: Lifecycle,
     generations: BTreeMap<u64, Generation>,
@@ -97,6 +99,7 @@ struct Supervisor {
     last_good: LastGood,
     /// As it was told last.
     status: Status,
+    last_crash: Option<Crash>,
     replace_at: Option<Instant>,
     service: Service,
     heard: mpsc::UnboundedSender<(u64, Heard)>,
@@ -171,8 +174,7 @@ impl Supervisor {
         let path = self.path.display();
         let image = Image::at(&self.path).map_err(|error| format!("cannot open {path}: {error}"))?;
         tracing::info!(program = %path, "SIGHUP: a new generation is started");
-        // Number 0 is none: it goes to the next one that is started.
-        self.next_image = Some((0, image));
+        self.next_image = NextImage::Waiting(image);
         Ok(())
     }
 
@@ -269,10 +271,13 @@ impl Supervisor {
         let state = self.lifecycle.state(number);
         self.last_good.published = self.published();
         self.generations.remove(&number);
-        self.next_image.take_if(|(of, _)| *of == number);
+        self.next_image.take(number);
         let actions = self.lifecycle.ended(number, &ended, Clock::now());
         match state {
-            Some(GenerationState::Serving) => tracing::error!(reason = ended.reason, "a generation crashed"),
+            Some(GenerationState::Serving) => {
+                tracing::error!(reason = ended.reason, "a generation crashed");
+                self.last_crash = Some(Crash { reason: ended.reason, at: clock::now() });
+            }
             Some(GenerationState::Starting) => tracing::error!(reason = ended.reason, "not started"),
             Some(GenerationState::Draining) => tracing::info!(generation = number, "drained"),
             None => {}
@@ -314,7 +319,7 @@ impl Supervisor {
             Err(error) => {
                 let reason = format!("generation {number}: cannot be started: {error}");
                 tracing::error!("{reason}");
-                self.next_image.take_if(|(of, _)| *of == number);
+                self.next_image.take(number);
                 let ended = lifecycle::Ended { reason, code: Some(1) };
                 self.lifecycle.ended(number, &ended, Clock::now())
             }
@@ -327,10 +332,7 @@ impl Supervisor {
         let mut image = &self.image;
         if role == Role::Candidate {
             self.service.reloading();
-            if let Some((of, next)) = &mut self.next_image {
-                *of = number;
-                image = next;
-            }
+            image = self.next_image.try_with(number).unwrap_or(image);
         }
         let pid = image.start(&self.arguments, theirs)?;
         let mut generation = Generation::new(number, pid, ours, ledger, self.heard.clone())?;
@@ -339,7 +341,7 @@ impl Supervisor {
         }
         let start = Start {
             generation: number,
-            succeeds: role == Role::Candidate,
+            takes_over: role == Role::Candidate,
             settings: (role == Role::Replacement && self.last_good.told)
                 .then(|| self.last_good.settings.clone()),
             tickets: self.last_good.tickets.clone(),
@@ -364,7 +366,7 @@ impl Supervisor {
     }
 
     fn serve(&mut self, number: u64) {
-        if let Some((_, image)) = self.next_image.take_if(|(of, _)| *of == number) {
+        if let Some(image) = self.next_image.take(number) {
             self.image = image;
         }
         if let Some(generation) = self.generations.get_mut(&number) {
@@ -478,6 +480,7 @@ impl Supervisor {
             supervisor: std::process::id(),
             generations: generations.collect(),
             last_restart_error: self.lifecycle.last_error().map(str::to_owned),
+            last_crash: self.last_crash.clone(),
         };
         if status == self.status {
             return;

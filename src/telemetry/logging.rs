@@ -24,8 +24,14 @@ use crate::settings::choices::{LogFormat, LogLevel};
 
 /// Lines that may wait for the writer.
 const WAITING: usize = 4096;
+/// The target of lines that tell of many objects, one line each: [`MOST_IN_BULK`] of them at once are none too many.
+pub const IN_BULK: &str = concat!(env!("CARGO_PKG_NAME"), "::in_bulk");
+/// How many of these whoever writes them writes at once.
+pub const MOST_IN_BULK: usize = 100;
 /// One line of the code may write this often…
 const BURST: u32 = 20;
+/// …or this often, if its target is [`IN_BULK`]…
+const BULK_BURST: u32 = MOST_IN_BULK as u32;
 /// …within this time.
 const WINDOW: Duration = Duration::from_secs(10);
 /// How long the end of the process waits for the last lines.
@@ -168,7 +174,7 @@ impl Write for Out {
     }
 }
 
-/// Lets each line of the code write [`BURST`] times in a [`WINDOW`].
+/// Lets each line of the code write [`BURST`] or [`BULK_BURST`] times in a [`WINDOW`].
 #[derive(Default)]
 struct Repeats(Mutex<HashMap<Identifier, Window>>);
 
@@ -180,7 +186,7 @@ struct Window {
 
 impl Repeats {
     /// Whether a line is written, and how many of its kind were held back before.
-    fn admit(&self, line: Identifier, now: Instant) -> (bool, u64) {
+    fn admit(&self, line: Identifier, burst: u32, now: Instant) -> (bool, u64) {
         let mut windows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let window = windows.entry(line).or_insert(Window { started: now, written: 0, held_back: 0 });
         if now.saturating_duration_since(window.started) >= WINDOW {
@@ -188,7 +194,7 @@ impl Repeats {
             *window = Window { started: now, written: 1, held_back: 0 };
             return (true, held_back);
         }
-        let admitted = window.written < BURST;
+        let admitted = window.written < burst;
         window.written += u32::from(admitted);
         window.held_back += u64::from(!admitted);
         (admitted, 0)
@@ -198,7 +204,8 @@ impl Repeats {
 impl<S: Subscriber> Layer<S> for Repeats {
     fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
         let metadata = event.metadata();
-        let (admitted, held_back) = self.admit(metadata.callsite(), Instant::now());
+        let burst = if metadata.target() == IN_BULK { BULK_BURST } else { BURST };
+        let (admitted, held_back) = self.admit(metadata.callsite(), burst, Instant::now());
         if held_back > 0 {
             let place = format_args!("{}:{}", metadata.file().unwrap_or("?"), metadata.line().unwrap_or(0));
             tracing::warn!(held_back, %place, "lines like the next one were held back");
@@ -272,9 +279,11 @@ mod tests {
     fn a_line_that_repeats_is_held_back() {
         let text = written(&Settings::default(), |_| {
             (0..1000).for_each(|client| tracing::warn!(client, "broken"));
+            (0..1000).for_each(|object| tracing::warn!(target: IN_BULK, object, "finding"));
             tracing::warn!("another");
         });
         assert_eq!(text.matches("broken").count(), BURST as usize);
+        assert_eq!(text.matches("finding").count(), MOST_IN_BULK);
         assert_eq!(text.matches("another").count(), 1);
     }
 
@@ -284,10 +293,10 @@ mod tests {
         let line = tracing::callsite::Callsite::metadata(metadata).callsite();
         let (repeats, start) = (Repeats::default(), Instant::now());
         for count in 0..30 {
-            assert_eq!(repeats.admit(line.clone(), start), (count < BURST, 0));
+            assert_eq!(repeats.admit(line.clone(), BURST, start), (count < BURST, 0));
         }
-        assert_eq!(repeats.admit(line.clone(), start + WINDOW), (true, 10));
-        assert_eq!(repeats.admit(line, start + WINDOW), (true, 0));
+        assert_eq!(repeats.admit(line.clone(), BURST, start + WINDOW), (true, 10));
+        assert_eq!(repeats.admit(line, BURST, start + WINDOW), (true, 0));
     }
 
     #[test]

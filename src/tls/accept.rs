@@ -7,7 +7,6 @@
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustls::server::{Acceptor, ClientHello};
 use rustls::sign::CertifiedKey;
@@ -16,9 +15,9 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio_rustls::LazyConfigAcceptor;
 
-use super::keys::ClientKeys;
 use super::mesh::MeshClient;
 use super::policy::TlsPolicy;
+use crate::clock;
 use crate::names::{HostName, canonical_host};
 use crate::snapshot::certificates::Certificate;
 use crate::snapshot::{Snapshot, TlsPort};
@@ -89,7 +88,7 @@ pub async fn accept(
     snapshot: impl FnOnce() -> Arc<Snapshot>,
 ) -> Result<Accepted, HandshakeError> {
     let mut start = LazyConfigAcceptor::new(Acceptor::default(), stream).await.map_err(hello_error)?;
-    let decision = decide(&snapshot(), port, &start.client_hello(), seconds_since_1970());
+    let decision = decide(&snapshot(), port, &start.client_hello(), clock::since_epoch().as_secs());
     let Decision { mut identity, certified, stapled } = match decision {
         Ok(decision) => decision,
         Err(error) => {
@@ -136,8 +135,8 @@ fn decide(
         return Err(HandshakeError::UnrecognizedName);
     }
     let certificates = bound.unwrap_or(&snapshot.certificates.default);
-    let certificate = certificates.select(ClientKeys::of_schemes(hello.signature_schemes())).clone();
     let policy = snapshot.tls_policy(port).ok_or(HandshakeError::NoTrust)?.clone();
+    let certificate = certificates.select(policy.keys(hello)).clone();
     let sni = sni.and_then(|name| HostName::new(&name).ok());
     let stapling = snapshot.certificates.stapling(&certificate.pair);
     let with_staple = stapling.and_then(|stapling| stapling.stapled.as_ref()?.certified(now));
@@ -154,11 +153,6 @@ fn decide(
             client: None,
         },
     })
-}
-
-/// By the wall clock, by which staples end.
-fn seconds_since_1970() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 /// A fatal alert, such as `unrecognized_name` (RFC 6066, section 3), in the clear as any before the ServerHello.

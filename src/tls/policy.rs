@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use rustls::crypto::{CryptoProvider, SupportedKxGroup, aws_lc_rs};
 use rustls::server::danger::ClientCertVerifier;
-use rustls::server::{NoClientAuth, NoServerSessionStorage, ResolvesServerCert};
+use rustls::server::{ClientHello, NoClientAuth, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{CipherSuite, ServerConfig, SupportedCipherSuite, SupportedProtocolVersion};
 use rustls_pki_types::CertificateDer;
 
+use super::keys::ClientKeys;
 use super::mesh::{AsksForIdentity, MeshClient, MeshTrust};
 use super::tickets::Tickets;
 use crate::settings::Settings;
@@ -103,6 +104,25 @@ impl TlsPolicy {
         self.clients.is_same(&other.clients)
     }
 
+    /// The kinds of certificate that `hello` can be answered with. In TLS 1.3 the client's signature schemes say all. A
+    /// suite of TLS 1.2 goes with one kind of key besides (RFC 5246, section 7.4.2), while clients list the schemes
+    /// of both; which version it will be, the suites in common tell, for each belongs to one.
+    pub(super) fn keys(&self, hello: &ClientHello<'_>) -> ClientKeys {
+        let keys = ClientKeys::of_schemes(hello.signature_schemes());
+        let mut of_suites = ClientKeys::NONE;
+        for suite in &self.base.crypto_provider().cipher_suites {
+            if hello.cipher_suites().contains(&suite.suite()) {
+                match suite {
+                    SupportedCipherSuite::Tls13(_) => return keys,
+                    SupportedCipherSuite::Tls12(suite) => {
+                        of_suites = of_suites.or(ClientKeys::of_schemes(suite.sign));
+                    }
+                }
+            }
+        }
+        keys.and(of_suites)
+    }
+
     /// The configuration for one handshake that serves `certified`.
     pub(super) fn for_certificate(&self, certified: Arc<CertifiedKey>) -> Arc<ServerConfig> {
         let mut config = self.base.clone();
@@ -123,8 +143,10 @@ fn base(
     versions: &[&'static SupportedProtocolVersion],
     clients: Arc<dyn ClientCertVerifier>,
 ) -> Result<ServerConfig, TlsPolicyError> {
+    let mut cipher_suites = cipher_suites(&settings.ssl_ciphers)?;
+    cipher_suites.retain(|suite| versions.contains(&suite.version()));
     let provider = CryptoProvider {
-        cipher_suites: cipher_suites(&settings.ssl_ciphers)?,
+        cipher_suites,
         kx_groups: groups(&settings.ssl_ecdh_curve)?,
         ..CryptoProvider::clone(&super::provider())
     };
@@ -150,7 +172,7 @@ fn base(
 struct Chosen(Arc<CertifiedKey>);
 
 impl ResolvesServerCert for Chosen {
-    fn resolve(&self, _: rustls::server::ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(self.0.clone())
     }
 }
@@ -165,7 +187,7 @@ impl fmt::Debug for Chosen {
 struct NoCertificate;
 
 impl ResolvesServerCert for NoCertificate {
-    fn resolve(&self, _: rustls::server::ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         None
     }
 }

@@ -17,6 +17,7 @@ mod http1;
 mod http2;
 mod image;
 mod inner_ca;
+mod log;
 mod manifests;
 mod mesh;
 mod metrics;

@@ -5,6 +5,8 @@ use std::fs;
 
 use serde_json::Value;
 
+use crate::site::{Plan, eventually, ingress};
+
 /// What Prometheus adds to every series of a pod.
 const ADDED: &[&str] = &["pod", "job", "instance", "le"];
 
@@ -115,5 +117,19 @@ fn the_dashboard_asks_for_metrics_that_exist() {
     for query in targets.map(|target| &target["expr"]).chain(variables) {
         let query = query.as_str().unwrap();
         assert_eq!(faults(query), [""; 0], "{query}");
+    }
+}
+
+#[test]
+fn series_of_requests_tell_the_pod() {
+    let plan = Plan::new().file("a.yaml", ingress("a", "a.test", &[]));
+    let site = plan.variable("POD_NAME", "edge-0").variable("POD_NAMESPACE", "ingress").start();
+    assert_eq!(site.get("a.test", "/").0, 200);
+    let is_counted = |line: &&str| line.starts_with("nginx_ingress_controller_requests{");
+    let requests = || site.metrics().lines().find(is_counted).map(str::to_owned);
+    eventually("the request is counted", || requests().is_some());
+    let requests = requests().unwrap();
+    for label in ["controller_namespace=\"ingress\"", "controller_pod=\"edge-0\""] {
+        assert!(requests.contains(label), "{requests}");
     }
 }

@@ -195,7 +195,10 @@ fn generations_that_are_killed_are_replaced_and_connections_wait_for_them() {
         answered(&gateway);
         serving = gateway.until_after(serving);
     }
-    assert!(restart_error(&gateway.status().unwrap()).contains("killed by signal 9"));
+    let status = gateway.until("the crash is repaired", |status| {
+        restart_error(status).is_empty() && status["last_crash"]["at"].is_string()
+    });
+    assert!(status["last_crash"]["reason"].as_str().unwrap().contains("killed by signal 9"), "{status}");
 }
 
 #[test]

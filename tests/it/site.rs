@@ -20,18 +20,29 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 pub struct Plan {
     folder: TempDir,
     settings: String,
+    variables: Vec<(&'static str, String)>,
 }
 
 impl Plan {
     pub fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("manifests")).unwrap();
-        Self { folder, settings: "workers: 2\nlog-level: info\nworker-shutdown-timeout: 2s\n".into() }
+        Self {
+            folder,
+            settings: "workers: 2\nlog-level: info\nworker-shutdown-timeout: 2s\n".into(),
+            variables: Vec::new(),
+        }
     }
 
     /// A line of the settings file.
     pub fn setting(mut self, line: &str) -> Self {
         self.settings += &format!("{line}\n");
+        self
+    }
+
+    /// A variable of the environment.
+    pub fn variable(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.variables.push((name, value.into()));
         self
     }
 
@@ -62,6 +73,7 @@ impl Plan {
             .arg(plan.folder.path().join("manifests"))
             .args(["--http-port", &http.port().to_string(), "--https-port", &https.port().to_string()])
             .args(["--admin-port", &admin.port().to_string()])
+            .envs(plan.variables)
             .stdin(Stdio::null())
             .stdout(File::create(&log).unwrap())
             .stderr(File::options().append(true).open(&log).unwrap())
@@ -139,6 +151,11 @@ impl Site {
     /// What the admin port answers.
     pub fn admin_text(&self, path: &str) -> String {
         get(self.admin, "admin", path).expect("the admin port answers").1
+    }
+
+    /// The page of all metrics.
+    pub fn metrics(&self) -> String {
+        get(self.admin, "admin", "/metrics").expect("the admin port answers").1
     }
 
     /// The reasons of all diagnostics.

@@ -9,7 +9,7 @@ use portcullis::testing::certificates::Authority;
 use portcullis::tls::client::{Alpn, ClientTls};
 use portcullis::tls::keys::Algorithm;
 
-use crate::site::{Answer, Hello, PATIENCE, Plan, Site, bound, eventually, pair, record};
+use crate::site::{Answer, Hello, PATIENCE, Plan, Site, bound, eventually, ingress, pair, record};
 
 fn plan() -> Plan {
     Plan::new().file("a.yaml", bound("a", "a.test")).secret("a", &pair(1, &["a.test"]))
@@ -243,6 +243,39 @@ fn a_handshake_has_a_deadline() {
     let _ = tcp.read_to_end(&mut rest);
     assert!(refused || rest.is_empty(), "no certificate after the deadline");
     assert_eq!(site.served("a.test"), Some(1));
+}
+
+#[test]
+fn the_suites_of_tls_1_2_choose_among_the_certificates_of_a_host() {
+    let authority = Authority::new("test");
+    let secret = |algorithm| authority.leaf(&["dual.test"]).algorithm(algorithm).issue();
+    let site = Plan::new()
+        .secret("rsa", &secret(Algorithm::Rsa))
+        .secret("ecdsa", &secret(Algorithm::EcdsaP256))
+        .file(
+            "dual.yaml",
+            ingress(
+                "dual",
+                "dual.test",
+                &["{hosts: [dual.test], secretName: rsa}", "{hosts: [dual.test], secretName: ecdsa}"],
+            ),
+        )
+        .start();
+    let signs = |arguments: &[&str], with: &str| {
+        let handshake = site.openssl(&[&["-servername", "dual.test"], arguments].concat());
+        assert!(handshake.done, "{arguments:?}: {}", handshake.text);
+        handshake.assert_says(&format!("Peer signature type: {with}\n"));
+    };
+    // Clients list signature schemes of both kinds, whatever their suites.
+    let rsa = ["-cipher", "ECDHE-RSA-AES128-GCM-SHA256"];
+    let ecdsa = ["-cipher", "ECDHE-ECDSA-AES128-GCM-SHA256"];
+    signs(&["-tls1_2", rsa[0], rsa[1]], "RSA-PSS");
+    signs(&["-tls1_2", ecdsa[0], ecdsa[1]], "ECDSA");
+    signs(&["-tls1_2", "-cipher", "ECDHE-RSA-AES128-GCM-SHA256:ECDHE-ECDSA-AES128-GCM-SHA256"], "ECDSA");
+    signs(&rsa, "ECDSA");
+    site.set("ssl-protocols", "TLSv1.2");
+    eventually("TLS 1.2 alone", || !site.openssl(&["-servername", "dual.test", "-tls1_3"]).done);
+    signs(&rsa, "RSA-PSS");
 }
 
 #[test]

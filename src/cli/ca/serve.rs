@@ -24,6 +24,7 @@ use crate::ca::instance::{Instance, Setup};
 use crate::ca::key::KeyAlgorithm;
 use crate::ca::metrics::Metrics;
 use crate::ca::renewal::Grace;
+use crate::pod::PodIdentity;
 
 #[derive(Args)]
 pub struct ServeArgs {
@@ -145,6 +146,7 @@ fn setup(context: &Context, args: &ServeArgs) -> anyhow::Result<Setup> {
         trusted: Impersonation::parse_trusted(&args.trusted_node_accounts).map_err(anyhow::Error::msg)?,
         cluster: args.cluster_id.clone(),
         own: None,
+        pod: PodIdentity::from_environment(),
         resync: args.resync,
     })
 }

@@ -14,7 +14,7 @@ use tokio::task::{spawn_blocking, spawn_local};
 use tokio::time::{Instant, timeout_at};
 
 use super::kept::{Kept, Loaded, Text};
-use super::watch::now;
+use crate::clock::now;
 use crate::store::objects::ObjectName;
 
 /// What follows within this time is written together.

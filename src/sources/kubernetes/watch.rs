@@ -16,7 +16,7 @@ mod restore;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::sync::watch::Receiver;
@@ -30,6 +30,7 @@ use super::keeper::{Keeper, TargetKeeper};
 use super::kept::text_of;
 use super::target::Target;
 use super::wire::{Line, Page, Status, ingress_status, policy_status, version_of};
+use crate::clock::now;
 use crate::diagnostics::ObjectRef;
 use crate::sources::{ObjectFindings, WatchState};
 use crate::store::Event;
@@ -483,10 +484,4 @@ struct Listing {
     /// The versions of what was found.
     versions: Vec<(ObjectName, Box<str>)>,
     next: String,
-}
-
-/// Seconds since the Unix epoch.
-pub(super) fn now() -> i64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(now.as_secs()).unwrap_or(i64::MAX)
 }

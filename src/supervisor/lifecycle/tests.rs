@@ -78,6 +78,25 @@ fn crashes_are_replaced_at_once_and_then_ever_more_slowly() {
 }
 
 #[test]
+fn a_crash_is_an_error_until_something_serves_in_its_place() {
+    let now = Instant::now();
+    let mut lifecycle = serving(now);
+    lifecycle.ended(1, &killed(), now);
+    lifecycle.replace();
+    assert_eq!(lifecycle.last_error(), Some("killed by signal 9"));
+    lifecycle.ready(2, now);
+    assert_eq!(lifecycle.last_error(), None);
+
+    lifecycle.restart();
+    lifecycle.ended(3, &failed("port in use"), now);
+    lifecycle.ended(2, &killed(), now);
+    assert_eq!(lifecycle.last_error(), Some("killed by signal 9"));
+    lifecycle.replace();
+    lifecycle.ready(4, now);
+    assert_eq!(lifecycle.last_error(), Some("port in use"), "that is still so");
+}
+
+#[test]
 fn a_crash_during_a_handover_is_replaced_beside_the_candidate() {
     let now = Instant::now();
     let mut lifecycle = serving(now);

@@ -68,7 +68,7 @@ fn decode(text: &[u8], warnings: &mut Vec<KeyPairWarning>) -> Result<Vec<(usize,
     }
     let mut ders: Vec<(usize, Vec<u8>)> = Vec::new();
     let mut count = 0;
-    for block in pem::blocks(text, Part::Certificate)? {
+    for block in pem::blocks(text, Part::Certificate, warnings)? {
         if block.is_private_key() {
             warnings.push(KeyPairWarning::KeyAmongCertificates { line: block.line });
         }

@@ -1,4 +1,4 @@
-//! Which kinds of certificate a client can check, from the signature schemes of its ClientHello: what
+//! Which kinds of certificate a client can check, from the signature schemes and suites of its ClientHello: what
 //! [`HostCertificates::select`](crate::snapshot::certificates::HostCertificates::select) chooses by.
 
 use rustls::SignatureScheme;
@@ -12,7 +12,7 @@ pub struct ClientKeys(u8);
 impl ClientKeys {
     pub const NONE: Self = Self(0);
 
-    /// From the schemes that rustls reports, which are those that fit the protocol version.
+    /// The kinds that sign with one of `schemes`.
     pub fn of_schemes(schemes: &[SignatureScheme]) -> Self {
         schemes.iter().filter_map(|scheme| algorithm_of(*scheme)).fold(Self::NONE, Self::with)
     }
@@ -20,6 +20,18 @@ impl ClientKeys {
     #[must_use]
     pub const fn with(self, algorithm: Algorithm) -> Self {
         Self(self.0 | 1 << algorithm as u8)
+    }
+
+    /// What is in both sets.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    /// What is in either set.
+    #[must_use]
+    pub const fn or(self, other: Self) -> Self {
+        Self(self.0 | other.0)
     }
 
     pub const fn accepts(self, algorithm: Algorithm) -> bool {

@@ -118,6 +118,8 @@ pub enum KeyPairWarning {
     KeyAmongCertificates { line: usize },
     #[error("line {line}: only the first private key is used")]
     SecondKey { line: usize },
+    #[error("line {line}: something stands before BEGIN, so the block that follows is ignored")]
+    BeginWithin { part: Part, line: usize },
     #[error("line {line}: this certificate has no part in the chain and is left out")]
     UnrelatedCertificate { line: usize },
     #[error("{count} names of the certificate are not host names or one-label wildcards and are ignored")]
@@ -130,6 +132,7 @@ impl KeyPairWarning {
         match self {
             Self::KeyAmongCertificates { .. } => "KeyAmongCertificates",
             Self::SecondKey { .. } => "SecondKey",
+            Self::BeginWithin { .. } => "BeginWithin",
             Self::UnrelatedCertificate { .. } => "UnrelatedCertificate",
             Self::NamesIgnored { .. } => "NamesIgnored",
         }
@@ -139,6 +142,7 @@ impl KeyPairWarning {
     pub fn part(&self) -> Part {
         match self {
             Self::SecondKey { .. } => Part::Key,
+            Self::BeginWithin { part, .. } => *part,
             Self::KeyAmongCertificates { .. }
             | Self::UnrelatedCertificate { .. }
             | Self::NamesIgnored { .. } => Part::Certificate,

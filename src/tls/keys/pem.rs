@@ -1,5 +1,5 @@
-//! PEM blocks (RFC 7468) as people really have them: CRLF, blanks around and within lines, a byte-order mark,
-//! text between blocks, files joined without a newline, RFC 1421 headers of encrypted keys.
+//! PEM blocks (RFC 7468) as people really have them: CRLF, blanks around and within lines, byte-order marks, text
+//! between blocks, files joined without a newline, RFC 1421 headers of encrypted keys.
 //!
 //! Read here and not by a library, because operators want the line of a mistake and an encrypted key must be
 //! told from a damaged one. Called by `chain` and `private`; the text stays bounded by their limit.
@@ -9,7 +9,7 @@ use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use zeroize::Zeroizing;
 
-use super::error::{KeyPairError, Part, PemProblem};
+use super::error::{KeyPairError, KeyPairWarning, Part, PemProblem};
 
 /// One block, its contents not yet decoded.
 pub(super) struct Block<'a> {
@@ -55,18 +55,23 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 const BEGIN: &[u8] = b"-----BEGIN ";
 const END: &[u8] = b"-----END ";
 const DASHES: &[u8] = b"-----";
+/// UTF-8's byte-order mark: editors put it before a text, and joining texts puts it into the middle of one.
+const MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// All blocks of `text`, whatever their label.
-pub(super) fn blocks(text: &[u8], part: Part) -> Result<Vec<Block<'_>>, KeyPairError> {
+pub(super) fn blocks<'a>(
+    text: &'a [u8],
+    part: Part,
+    warnings: &mut Vec<KeyPairWarning>,
+) -> Result<Vec<Block<'a>>, KeyPairError> {
     let invalid = |line, problem| KeyPairError::PemInvalid { part, line, problem };
-    let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
     let mut blocks = Vec::new();
     let mut open: Option<Block<'_>> = None;
     let mut in_header = false;
 
     for (index, line) in text.split(|&byte| byte == b'\n').enumerate() {
         let number = index + 1;
-        let mut line = line.trim_ascii();
+        let mut line = bare(line);
         if let Some(mut block) = open.take() {
             let Some(rest) = line.strip_prefix(END) else {
                 if line.starts_with(BEGIN) {
@@ -77,7 +82,7 @@ pub(super) fn blocks(text: &[u8], part: Part) -> Result<Vec<Block<'_>>, KeyPairE
                 continue;
             };
             let rest = rest.strip_prefix(block.label).and_then(|rest| rest.strip_prefix(DASHES));
-            line = rest.ok_or(invalid(number, PemProblem::OtherEnd))?.trim_ascii();
+            line = rest.map(bare).ok_or(invalid(number, PemProblem::OtherEnd))?;
             blocks.push(block);
         }
         if let Some(rest) = line.strip_prefix(BEGIN) {
@@ -85,12 +90,20 @@ pub(super) fn blocks(text: &[u8], part: Part) -> Result<Vec<Block<'_>>, KeyPairE
             let label = label.ok_or(invalid(number, PemProblem::BeginLine))?;
             open = Some(Block { label, line: number, encrypted: false, body: Vec::new(), part });
             in_header = false;
+        } else if line.windows(BEGIN.len()).any(|part| part == BEGIN) {
+            warnings.push(KeyPairWarning::BeginWithin { part, line: number });
         }
     }
     match open {
         Some(block) => Err(invalid(block.line, PemProblem::NotEnded)),
         None => Ok(blocks),
     }
+}
+
+/// The line without blanks and byte-order mark around it.
+fn bare(line: &[u8]) -> &[u8] {
+    let line = line.trim_ascii();
+    line.strip_prefix(MARK).map_or(line, <[u8]>::trim_ascii)
 }
 
 impl<'a> Block<'a> {

@@ -28,7 +28,7 @@ impl PrivateKey {
         if text.len() > MAX_PEM_BYTES {
             return Err(KeyPairError::TooLarge(Part::Key));
         }
-        let blocks = pem::blocks(text, Part::Key)?;
+        let blocks = pem::blocks(text, Part::Key, warnings)?;
         let mut keys = blocks.iter().filter(|block| block.is_private_key());
         let block = keys.next().ok_or(KeyPairError::KeyMissing)?;
         let key = Self::decode(block)?;

@@ -103,12 +103,16 @@ fn spellings_of_pem_make_no_difference() {
     let (certificates, key) = (pem.certificates_pem(), &pem.key_pem);
     let expected = pem.parse();
     type Spelling = fn(&str) -> String;
-    let spellings: [(&str, Spelling); 9] = [
+    let spellings: [(&str, Spelling); 11] = [
         ("CRLF", |text| text.replace('\n', "\r\n")),
         ("CRLF at END only", |text| text.replace("E-----\n", "E-----\r\n")),
         ("trailing blanks", |text| text.replace('\n', " \t\n")),
         ("leading blanks", |text| text.lines().map(|line| format!("  {line}\n")).collect()),
         ("byte-order mark", |text| format!("\u{feff}{text}")),
+        ("byte-order mark before each block", |text| text.replace("-----BEGIN", "\u{feff}-----BEGIN")),
+        ("joined with byte-order marks and without a newline", |text| {
+            text.replace("-----\n-----BEGIN", "-----\u{feff}-----BEGIN").trim_end().to_owned()
+        }),
         ("empty lines", |text| text.replace('\n', "\n\n")),
         ("text around", |text| {
             format!("subject=CN: x\n{}\n# end", text.replace("-----BEGIN", "\nBag: 1\n-----BEGIN"))
@@ -123,6 +127,7 @@ fn spellings_of_pem_make_no_difference() {
             parse(&spell(&certificates), &spell(key)).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(chain_of(&pair), chain_of(&expected), "{name}");
         assert_eq!(pair.digest, expected.digest, "{name}");
+        assert_eq!(*pair.warnings, [], "{name}");
     }
 }
 
@@ -207,6 +212,19 @@ fn keys_among_certificates_and_the_other_way_round_do_no_harm() {
     let pair = parse(&pem.leaf_pem, &format!("{}{other}", pem.key_pem)).unwrap();
     let line = pem.key_pem.lines().count() + 1;
     assert_eq!(*pair.warnings, [KeyPairWarning::SecondKey { line }]);
+}
+
+#[test]
+fn a_begin_within_a_line_is_warned_about() {
+    let Sample { pem, .. } = sample();
+    let certificates = format!("{}> {}", pem.leaf_pem, pem.chain_pem);
+    let key = format!("key: {key}{key}", key = pem.key_pem);
+    let pair = parse(&certificates, &key).unwrap();
+    let line = pem.leaf_pem.lines().count() + 1;
+    let within = |part, line| KeyPairWarning::BeginWithin { part, line };
+    assert_eq!(pair.warnings.first(), Some(&within(Part::Key, 1)));
+    assert_eq!(pair.warnings.get(1), Some(&within(Part::Certificate, line)));
+    assert_eq!(pair.certified.cert.len(), 1, "the chain ends with the intermediate that is missing");
 }
 
 #[test]
@@ -388,7 +406,7 @@ proptest! {
             ("PRIVATE KEY", fixture!("p384.pkcs8"), Part::Key),
             ("RSA PRIVATE KEY", fixture!("rsa2048.pkcs1"), Part::Key),
         ] {
-            let mut der = pem::blocks(source.as_bytes(), part).unwrap()[0].der().unwrap().to_vec();
+            let mut der = pem::blocks(source.as_bytes(), part, &mut Vec::new()).unwrap()[0].der().unwrap().to_vec();
             let size = der.len();
             der[at.index(size)] = byte;
             der.truncate(size - length.index(size) / 8);

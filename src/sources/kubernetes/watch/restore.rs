@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use super::{Found, Node, Watch, now, version_of};
+use super::{Found, Node, Watch, version_of};
+use crate::clock::now;
 use crate::sources::kubernetes::kept::Loaded;
 
 /// How long the first list may take where there is something to serve without it.

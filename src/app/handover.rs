@@ -10,15 +10,15 @@ use crate::supervisor::messages::{FromGeneration, Start, Status, TicketKeys};
 use crate::tls::tickets::Tickets;
 
 /// How this generation stands to its supervisor and to the generation before it.
-pub(super) struct Succession {
+pub(super) struct Handover {
     pub link: Rc<Link>,
     pub generation: u64,
     /// Another generation serves until this one does, and has the admin port.
-    pub succeeds: bool,
+    pub takes_over: bool,
     /// The number of the last snapshot before this generation.
     pub snapshot: u64,
     /// The supervisor knows that this one is ready.
-    pub offered: bool,
+    pub ready_sent: bool,
     /// The supervisor has said that this one shall serve.
     pub serving: bool,
     /// Why this one is not ready, as the supervisor was told last.
@@ -31,13 +31,13 @@ pub(super) struct Succession {
     pub mode: RestartMode,
 }
 
-impl Succession {
+impl Handover {
     pub fn new(link: Rc<Link>, start: &Start) -> Self {
         let mode = RestartMode::Automatic;
-        let (offered, serving, waiting) = (false, false, None);
+        let (ready_sent, serving, waiting) = (false, false, None);
         let (status, wanted) = (Status::default(), Vec::new());
-        let (generation, succeeds, snapshot) = (start.generation, start.succeeds, start.snapshot);
-        Self { link, generation, succeeds, snapshot, offered, serving, waiting, status, wanted, mode }
+        let (generation, takes_over, snapshot) = (start.generation, start.takes_over, start.snapshot);
+        Self { link, generation, takes_over, snapshot, ready_sent, serving, waiting, status, wanted, mode }
     }
 
     pub fn tell_settings(&self, settings: &Settings) {
@@ -65,7 +65,7 @@ impl Succession {
 
     /// Tells what is waited for, for the case that it never comes.
     pub fn tell_waiting(&mut self, reason: Option<String>) {
-        if let Some(reason) = reason.filter(|_| !self.offered)
+        if let Some(reason) = reason.filter(|_| !self.ready_sent)
             && self.waiting.as_ref() != Some(&reason)
         {
             self.link.tell(&FromGeneration::Waiting { reason: reason.clone() });
