@@ -17,7 +17,7 @@ mod unit;
 mod watch;
 
 use std::future::pending;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -55,7 +55,9 @@ impl Directory {
 
     /// Sends everything, in pieces of which the last says so, then what changes, until the receiver is dropped.
     pub async fn run(self, batches: Sender<Batch>) {
-        let mut tree = Tree::new(self.roots, &self.pem_namespace);
+        // Events carry absolute paths.
+        let roots = self.roots.iter().map(|root| absolute(root)).collect();
+        let mut tree = Tree::new(roots, &self.pem_namespace);
         let outlet = batches.clone();
         tree = blocking(tree, move |tree| {
             tree.scan_in_pieces(Instant::now(), |tree| {
@@ -139,6 +141,13 @@ fn follow(tree: &mut Tree, touched: Touched, all: bool) {
     if all {
         tree.scan(now);
     }
+}
+
+/// The path from `/` on. Links stay what they are: what they lead to may change.
+fn absolute(path: &Path) -> PathBuf {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    // Without a slash at the end.
+    path.components().collect()
 }
 
 async fn due(when: Option<Instant>) {

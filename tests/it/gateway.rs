@@ -25,13 +25,22 @@ pub struct Setup {
     settings: String,
     files: usize,
     address: &'static str,
+    manifests: PathBuf,
 }
 
 impl Setup {
     pub fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        fs::create_dir(folder.path().join("manifests")).unwrap();
-        Self { folder, settings: "workers: 1\nlog-level: debug\n".into(), files: 0, address: "127.0.0.1" }
+        let manifests = folder.path().join("manifests");
+        fs::create_dir(&manifests).unwrap();
+        let settings = "workers: 1\nlog-level: debug\n".into();
+        Self { folder, settings, files: 0, address: "127.0.0.1", manifests }
+    }
+
+    /// What `--manifests` says; `manifests` in the folder that the gateway is started in unless told otherwise.
+    pub fn manifests_at(mut self, path: impl Into<PathBuf>) -> Self {
+        self.manifests = path.into();
+        self
     }
 
     /// Where to listen; a loopback address unless told otherwise.
@@ -77,7 +86,8 @@ impl Setup {
             .arg("--settings")
             .arg(settings)
             .arg("--manifests")
-            .arg(self.folder.path().join("manifests"))
+            .arg(&self.manifests)
+            .current_dir(self.folder.path())
             .args(["--bind-address", self.address, "--http-port", &ports[0].to_string()])
             .args(["--https-port", &ports[1].to_string(), "--admin-port", &ports[2].to_string()])
             .stdin(Stdio::null())

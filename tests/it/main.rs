@@ -9,6 +9,7 @@ mod check;
 mod coverage;
 mod demo;
 mod diff;
+mod directory;
 mod draining;
 mod forwarded;
 mod framing;

@@ -73,9 +73,11 @@ impl Unit {
     /// lower-case RFC 1123 name.
     pub fn secret_name(&self) -> String {
         let stem = self.path.file_stem().and_then(OsStr::to_str).unwrap_or_default();
-        let folder = || self.path.parent().and_then(|parent| parent.file_name()).and_then(OsStr::to_str);
+        // Absolute, as `.` has a name as well.
+        let path = std::path::absolute(&self.path).unwrap_or_default();
+        let folder = path.parent().and_then(|parent| parent.file_name()).and_then(OsStr::to_str);
         let name = match stem {
-            "tls" | "fullchain" => folder().unwrap_or(stem),
+            "tls" | "fullchain" => folder.unwrap_or(stem),
             _ => stem,
         };
         let plain = |char: char| match char.to_ascii_lowercase() {
