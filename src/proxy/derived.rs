@@ -8,6 +8,8 @@ use http::HeaderValue;
 
 use super::http1::{self, HeadLimits};
 use super::http2;
+use super::upstream::Retries;
+use super::upstream::pool::PoolLimits;
 use crate::settings::Settings;
 use crate::settings::choices::{LogFormat, LogLevel};
 
@@ -16,6 +18,9 @@ pub struct Derived {
     pub settings: Arc<Settings>,
     pub hsts: Option<HeaderValue>,
     pub http1: http1::Limits,
+    pub retries: Retries,
+    /// Which connections to backends are kept for later requests.
+    pub idle_backends: PoolLimits,
     /// How requests are logged, where they are.
     pub access_log: Option<LogFormat>,
 }
@@ -36,6 +41,14 @@ impl Derived {
         Self {
             hsts: hsts(settings),
             http1,
+            retries: Retries {
+                tries: settings.proxy_next_upstream_tries,
+                non_idempotent: settings.retry_non_idempotent,
+            },
+            idle_backends: PoolLimits {
+                idle_timeout: settings.upstream_keepalive_timeout,
+                max_idle: settings.upstream_keepalive_connections,
+            },
             access_log: logged.then_some(settings.log_format),
             settings: settings.clone(),
         }

@@ -102,7 +102,8 @@ impl Client {
             let admit = |endpoint: &Endpoint| self.admit(&guard, &destination.cluster, endpoint);
             let (cluster, policy) = (&destination.cluster, &destination.route.policy);
             let about = destination.fields.as_ref().unwrap_or(&self.fields);
-            let forward = self.worker.upstream.forward(cluster, policy, &admit, about, request);
+            let retries = settings.retries;
+            let forward = self.worker.upstream.forward(cluster, policy, retries, &admit, about, request);
             let mut forward = pin!(forward);
             poll_fn(|cx| match guard.poll_denied(cx) {
                 Poll::Ready(()) => Poll::Ready(Err(Reason::PolicyChanged.into())),

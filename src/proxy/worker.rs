@@ -17,11 +17,9 @@ use super::derived::Derived;
 use super::entrance::{self, Entrance, OpenConnection};
 use super::guards::Guards;
 use super::upstream::Upstream;
-use super::upstream::pool::PoolLimits;
 use crate::net::deadlines::{Deadlines, TICK, Tick};
 use crate::net::drain::{Closing, Drain};
 use crate::net::handshakes::Handshakes;
-use crate::settings::Settings;
 use crate::snapshot::shared::{Reader, Shared};
 use crate::snapshot::{Snapshot, TlsPort};
 use crate::telemetry::access_log::{AccessLog, Entry};
@@ -78,22 +76,22 @@ async fn serve(parts: WorkerParts) -> io::Result<()> {
         parts;
     let deadlines = Deadlines::new();
     let snapshot = shared.load();
-    let limits = pool_limits(&snapshot.settings);
     // Asked when a name has been resolved for a new connection, which is seldom.
     let newest = shared.clone();
     let guarded = move |address| {
         let snapshot = newest.load();
         snapshot.workloads.may_guard(address, &snapshot.settings.mesh_root_namespace)
     };
+    let derived = Derived::new(&snapshot.settings);
     let worker = Rc::new(Worker {
         reader: RefCell::new(shared.reader()),
-        derived: RefCell::new(Rc::new(Derived::new(&snapshot.settings))),
+        upstream: Upstream::new(derived.idle_backends, upstream_tls, deadlines.clone())
+            .with_mesh(mesh_tls)
+            .guarding_names(guarded),
+        derived: RefCell::new(Rc::new(derived)),
         access_log,
         handshakes: Handshakes::default(),
         swept: Cell::default(),
-        upstream: Upstream::new(limits, upstream_tls, deadlines.clone())
-            .with_mesh(mesh_tls)
-            .guarding_names(guarded),
         deadlines: deadlines.clone(),
         drain: Drain::default(),
         guards: Guards::default(),
@@ -259,15 +257,8 @@ impl Worker {
         let settings = &reader.current().settings;
         if !Arc::ptr_eq(settings, &self.derived.borrow().settings) {
             let fresh = Rc::new(Derived::new(settings));
+            self.upstream.set_limits(fresh.idle_backends);
             *self.derived.borrow_mut() = fresh;
         }
-    }
-}
-
-fn pool_limits(settings: &Settings) -> PoolLimits {
-    PoolLimits {
-        idle_timeout: settings.upstream_keepalive_timeout,
-        max_idle_per_key: settings.upstream_keepalive_connections,
-        max_idle: settings.upstream_keepalive_connections,
     }
 }

@@ -270,7 +270,7 @@ settings! {
     /// Time for a TLS handshake from the first byte to the last.
     tls_handshake_timeout: Duration = seconds(10),
         Dynamic, Time, "5s";
-    /// Handshakes that one worker has under way at once; more wait.
+    /// Handshakes that one worker has under way at once; when there are more, the oldest is given up.
     max_handshakes: usize = 512,
         Dynamic, Count("handshakes per worker"), "2048";
     /// Whether OCSP answers are fetched and stapled.
@@ -448,7 +448,7 @@ settings! {
     /// Whether request headers with an underscore in their name are passed on.
     enable_underscores_in_headers: bool = false,
         Dynamic, None, "true";
-    /// Whether responses of our own name the server in a `Server` header.
+    /// Whether the `Server` header of backends is passed on to clients. Responses of our own have none.
     server_tokens: bool = false,
         Dynamic, None, "true";
     /// Time for the PROXY protocol header to arrive.
@@ -475,13 +475,15 @@ settings! {
     /// Longest pause between two writes to an endpoint.
     proxy_send_timeout: Duration = seconds(60),
         Dynamic, Time, "5m";
-    /// Endpoints that one request is tried on; 0 means every one there is.
+    /// Attempts for one request, each at another endpoint while there is one; 0 means one for every endpoint. More than
+    /// 16 are never made.
     proxy_next_upstream_tries: u32 = 3,
         Dynamic, Count("attempts"), "1";
-    /// Whether requests that aren't idempotent are tried again after an endpoint may have seen them.
+    /// Whether requests that aren't idempotent are tried again after an endpoint closed the connection without an answer,
+    /// although it may have acted on them. Only those without a body: what has been sent of a body is not kept.
     retry_non_idempotent: bool = false,
         Dynamic, None, "true";
-    /// Idle connections that one worker keeps to endpoints; 0 keeps none.
+    /// Idle HTTP/1.1 connections that one worker keeps to endpoints; 0 keeps none.
     upstream_keepalive_connections: usize = 320,
         Dynamic, Count("connections per worker"), "64";
     /// How long an idle connection to an endpoint is kept.

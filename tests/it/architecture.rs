@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use portcullis::settings::schema::FIELDS;
+
 /// What each part of the data plane, and what it stands on, must not name.
 const FORBIDDEN: &[(&str, &[&str])] = &[
     ("src/http_exchange", CONTROL_PLANE),
@@ -61,6 +63,25 @@ fn no_module_reaches_back_against_the_flow() {
         }
     }
     assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+#[test]
+fn every_setting_is_read_by_somebody() {
+    let read: String = sources("src")
+        .iter()
+        .filter(|file| !file.starts_with("src/settings"))
+        .map(|file| fs::read_to_string(file).unwrap())
+        .collect();
+    let unread: Vec<_> = FIELDS
+        .iter()
+        .filter(|field| {
+            let name = format!(".{}", field.key.replace('-', "_"));
+            let ends = |rest: &str| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_');
+            !read.match_indices(&name).any(|(at, _)| ends(&read[at + name.len()..]))
+        })
+        .map(|field| field.key)
+        .collect();
+    assert!(unread.is_empty(), "without effect: {unread:?}");
 }
 
 #[test]

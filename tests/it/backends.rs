@@ -211,18 +211,21 @@ fn endpoints_come_and_go_and_terminating_ones_serve_when_they_are_the_last() {
     portcullis::testing::eventually("no endpoint", || client.get("a.example", "/").status == 503);
 }
 
-/// A kept-alive connection that the backend closes just when a request is on its way.
-#[test]
-fn stale_connections_are_retried_where_that_is_harmless() {
+/// A backend of which every second request to `/stale` finds the kept-alive connection closed.
+fn closing_backend() -> Backend {
     let turn = AtomicUsize::new(0);
-    let backend = Backend::on_request(move |request, wire| {
-        // Every second request of a connection finds it closed.
+    Backend::on_request(move |request, wire| {
         if turn.fetch_add(1, Ordering::Relaxed) % 2 == 1 && request.target == "/stale" {
             return After::Close;
         }
         let _ = wire.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
         After::KeepAlive
-    });
+    })
+}
+
+#[test]
+fn stale_connections_are_retried_where_that_is_harmless() {
+    let backend = closing_backend();
     let gateway = Gateway::before(&backend);
     let mut client = gateway.client();
     assert_eq!(client.get("a.example", "/first").status, 200);
@@ -231,6 +234,41 @@ fn stale_connections_are_retried_where_that_is_harmless() {
     let response = client.ask("POST /stale HTTP/1.1\r\nHost: a.example\r\nContent-Length: 1\r\n\r\nx");
     assert_eq!(response.status, 502, "nothing proves that the backend did not act on it");
     assert_eq!(backend.lines().iter().filter(|line| line.starts_with("POST")).count(), 1);
+}
+
+#[test]
+fn the_settings_say_what_is_retried_and_how_often() {
+    const POST: &str = "POST /stale HTTP/1.1\r\nHost: a.example\r\nContent-Length: 0\r\n\r\n";
+    const GET: &str = "GET /stale HTTP/1.1\r\nHost: a.example\r\n\r\n";
+    for (request, setting, status, sent) in [
+        (POST, "retry-non-idempotent: false", 502, 1),
+        (POST, "retry-non-idempotent: true", 200, 2),
+        (GET, "proxy-next-upstream-tries: 3", 200, 2),
+        (GET, "proxy-next-upstream-tries: 1", 502, 1),
+    ] {
+        let backend = closing_backend();
+        let gateway = Gateway::with(&backend, &[setting]);
+        let mut client = gateway.client();
+        assert_eq!(client.get("a.example", "/first").status, 200);
+        assert_eq!(client.ask(request).status, status, "{setting}: {request}");
+        assert_eq!(backend.lines().len(), 1 + sent, "{setting}: {request}");
+    }
+}
+
+#[test]
+fn the_limit_of_idle_connections_changes_while_the_gateway_runs() {
+    let backend = Backend::echo();
+    let gateway = Gateway::before(&backend);
+    let mut client = gateway.client();
+    let mut ask = || assert_eq!(client.get("a.example", "/").status, 200);
+    ask();
+    ask();
+    assert_eq!((backend.connections(), backend.open_connections()), (1, 1));
+    gateway.set("upstream-keepalive-connections: 0");
+    portcullis::testing::eventually("the end of the idle connection", || backend.open_connections() == 0);
+    ask();
+    ask();
+    assert_eq!(backend.connections(), 3);
 }
 
 #[tokio::test]

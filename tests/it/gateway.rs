@@ -168,6 +168,14 @@ impl Gateway {
         fs::rename(staged, self.folder.path().join("manifests").join(name)).unwrap();
     }
 
+    /// Adds a line to the settings file, as a careful writer does.
+    pub fn set(&self, line: &str) {
+        let file = self.folder.path().join("settings.yaml");
+        let staged = self.folder.path().join(".settings.yaml");
+        fs::write(&staged, fs::read_to_string(&file).unwrap() + line + "\n").unwrap();
+        fs::rename(staged, file).unwrap();
+    }
+
     /// What the admin port answers.
     pub fn admin(&self, path: &str) -> String {
         Client::plain(self.admin).get("localhost", path).text()

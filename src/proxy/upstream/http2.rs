@@ -50,7 +50,7 @@ const MAX_HEADER_LIST: u32 = 256 * 1024;
 pub struct Http2Pool {
     hosts: RefCell<AHashMap<Key, Rc<Host>>>,
     deadlines: Deadlines,
-    idle_timeout: Duration,
+    idle_timeout: Cell<Duration>,
 }
 
 #[derive(Default)]
@@ -82,7 +82,12 @@ pub struct SendFailure {
 
 impl Http2Pool {
     pub fn new(idle_timeout: Duration, deadlines: Deadlines) -> Self {
-        Self { hosts: RefCell::default(), deadlines, idle_timeout }
+        Self { hosts: RefCell::default(), deadlines, idle_timeout: Cell::new(idle_timeout) }
+    }
+
+    /// How long idle connections are kept from now on.
+    pub fn set_idle_timeout(&self, idle_timeout: Duration) {
+        self.idle_timeout.set(idle_timeout);
     }
 
     /// A place on an open connection, or on a new one. Failures are safe to retry.
@@ -127,7 +132,7 @@ impl Http2Pool {
             let mut connections = host.connections.borrow_mut();
             connections.retain(|connection| {
                 let used = connection.in_flight.get() > 0
-                    || now.since(connection.last_used.get()) < self.idle_timeout;
+                    || now.since(connection.last_used.get()) < self.idle_timeout.get();
                 used && connection.is_open()
             });
             !connections.is_empty() || Rc::strong_count(host) > 1

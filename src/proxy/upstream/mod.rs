@@ -3,7 +3,7 @@
 //!
 //! One [`Upstream`] for each worker, used by the request pipeline for every request that is forwarded. Nothing
 //! here is shared with other workers but the round-robin counter of a cluster. Invariant: a request that a backend
-//! may have acted upon is never sent twice unless its method says that is harmless.
+//! may have acted upon is never sent twice unless its method, or the operator, says that is harmless.
 
 pub mod connect;
 pub mod error;
@@ -48,8 +48,36 @@ pub struct Head<'a> {
     pub about: &'a ClientFields,
 }
 
-/// A request is sent at most so many times.
-const MAX_TRIES: usize = 3;
+/// A request is sent at most so many times, whatever the settings say.
+const MAX_TRIES: usize = 16;
+
+/// How often a request is sent, as the settings say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retries {
+    /// At most so many times; 0 means once to every endpoint.
+    pub tries: u32,
+    /// Again although the method does not say that it is harmless.
+    pub non_idempotent: bool,
+}
+
+impl Retries {
+    /// Where every endpoint may be tried, a single one has a second chance: the first connection to it may have been
+    /// stale.
+    fn limit(self, cluster: &Cluster) -> usize {
+        match self.tries {
+            0 => cluster.endpoints.len().clamp(2, MAX_TRIES),
+            tries => usize::try_from(tries).map_or(MAX_TRIES, |tries| tries.min(MAX_TRIES)),
+        }
+    }
+
+    fn allow(self, error: &UpstreamError, method: &Method) -> bool {
+        match error.retry {
+            Retry::Safe => true,
+            Retry::IfIdempotent => self.non_idempotent || method.is_idempotent(),
+            Retry::Never => false,
+        }
+    }
+}
 
 /// One worker's connections to all backends.
 pub struct Upstream {
@@ -88,6 +116,12 @@ impl Upstream {
         self
     }
 
+    /// Keeps as many idle connections as `limits` say from now on; those too many go with the next [`Self::sweep`].
+    pub fn set_limits(&self, limits: PoolLimits) {
+        self.pool.set_limits(limits);
+        self.http2.set_idle_timeout(limits.idle_timeout);
+    }
+
     /// Forwards `request`, with `about` the client, to an endpoint of `cluster` and gives its response as soon as the
     /// head is there. `admit` says whether the client may be served by an endpoint: it is asked for each one that is
     /// tried, before anything is sent, and its error is the answer.
@@ -98,6 +132,7 @@ impl Upstream {
         &self,
         cluster: &Cluster,
         policy: &RoutePolicy,
+        retries: Retries,
         admit: &Admit<'_>,
         about: &ClientFields,
         request: Request<Body>,
@@ -118,7 +153,7 @@ impl Upstream {
                 Ok(response) => return Ok(response),
                 Err(error) => error,
             };
-            if !may_retry(&error, &parts.method) || !tried.may_go_on(cluster, &error) {
+            if !retries.allow(&error, &parts.method) || !tried.may_go_on(cluster, retries, &error) {
                 return Err(error);
             }
             tracing::debug!(%endpoint, %error, "trying again");
@@ -254,9 +289,9 @@ impl<'a> Tried<'a> {
 
     /// Whoever could not be connected to a moment ago is not tried again at once; a stale connection says nothing
     /// about its endpoint.
-    fn may_go_on(&self, cluster: &Cluster, error: &UpstreamError) -> bool {
+    fn may_go_on(&self, cluster: &Cluster, retries: Retries, error: &UpstreamError) -> bool {
         let endpoint_is_down = matches!(error.reason.phase(), Phase::Connect | Phase::Tls);
-        self.count < MAX_TRIES && (!endpoint_is_down || self.untried(cluster).is_some())
+        self.count < retries.limit(cluster) && (!endpoint_is_down || self.untried(cluster).is_some())
     }
 
     fn untried<'b>(&self, cluster: &'b Cluster) -> Option<&'b Arc<Endpoint>> {
@@ -265,14 +300,6 @@ impl<'a> Tried<'a> {
 
     fn contains(&self, endpoint: &Arc<Endpoint>) -> bool {
         self.endpoints.iter().flatten().any(|tried| *tried == endpoint)
-    }
-}
-
-fn may_retry(error: &UpstreamError, method: &Method) -> bool {
-    match error.retry {
-        Retry::Safe => true,
-        Retry::IfIdempotent => method.is_idempotent(),
-        Retry::Never => false,
     }
 }
 

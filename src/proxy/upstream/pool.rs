@@ -45,13 +45,12 @@ pub enum Protocol {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolLimits {
     pub idle_timeout: Duration,
-    pub max_idle_per_key: usize,
     pub max_idle: usize,
 }
 
 impl Default for PoolLimits {
     fn default() -> Self {
-        Self { idle_timeout: Duration::from_secs(60), max_idle_per_key: 320, max_idle: 4096 }
+        Self { idle_timeout: Duration::from_secs(60), max_idle: 320 }
     }
 }
 
@@ -71,7 +70,7 @@ pub struct Pool {
 }
 
 struct Shared {
-    limits: PoolLimits,
+    limits: Cell<PoolLimits>,
     deadlines: Deadlines,
     idle: Cell<usize>,
 }
@@ -89,7 +88,13 @@ struct Idle {
 
 impl Pool {
     pub fn new(limits: PoolLimits, deadlines: Deadlines) -> Self {
-        Self { stacks: RefCell::default(), shared: Rc::new(Shared { limits, deadlines, idle: Cell::new(0) }) }
+        let shared = Shared { limits: Cell::new(limits), deadlines, idle: Cell::new(0) };
+        Self { stacks: RefCell::default(), shared: Rc::new(shared) }
+    }
+
+    /// What is kept from now on. Connections that are too many by then are closed by the next [`Self::sweep`].
+    pub fn set_limits(&self, limits: PoolLimits) {
+        self.shared.limits.set(limits);
     }
 
     /// The stack of `key`.
@@ -122,7 +127,7 @@ impl Stack {
         loop {
             let Idle { mut connection, since } = self.idle.borrow_mut().pop()?;
             self.shared.idle.set(self.shared.idle.get().saturating_sub(1));
-            let fresh = self.shared.age(since) < self.shared.limits.idle_timeout;
+            let fresh = self.shared.age(since) < self.shared.limits.get().idle_timeout;
             if fresh && connection.is_quiet(check) {
                 return Some(connection);
             }
@@ -131,24 +136,27 @@ impl Stack {
 
     /// Keeps `connection`, or closes it where the limits are reached.
     pub fn put(&self, connection: Box<Connection>) {
-        let mut idle = self.idle.borrow_mut();
         let total = self.shared.idle.get();
-        if idle.len() >= self.shared.limits.max_idle_per_key || total >= self.shared.limits.max_idle {
+        if total >= self.shared.limits.get().max_idle {
             return;
         }
         self.shared.idle.set(total + 1);
-        idle.push(Idle { connection, since: self.shared.deadlines.now() });
+        self.idle.borrow_mut().push(Idle { connection, since: self.shared.deadlines.now() });
     }
 
     fn sweep(&self) {
+        let limits = self.shared.limits.get();
         let mut idle = self.idle.borrow_mut();
         let before = idle.len();
+        // Those unused for longest are at the front.
+        let too_many = self.shared.idle.get().saturating_sub(limits.max_idle).min(before);
+        idle.drain(..too_many);
         idle.retain_mut(|entry| {
             let age = self.shared.age(entry.since);
             if age > SHRINK_AFTER {
                 entry.connection.shrink();
             }
-            age < self.shared.limits.idle_timeout && entry.connection.is_quiet(Check::Cheap)
+            age < limits.idle_timeout && entry.connection.is_quiet(Check::Cheap)
         });
         let closed = before - idle.len();
         self.shared.idle.set(self.shared.idle.get().saturating_sub(closed));

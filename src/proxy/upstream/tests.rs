@@ -84,7 +84,18 @@ impl Upstream {
         policy: &RoutePolicy,
         request: Request<Body>,
     ) -> Result<Response<Body>, UpstreamError> {
-        self.forward(cluster, policy, &|_| Ok(None), &ClientFields::default(), request).await
+        self.forward_within(Retries { tries: 3, non_idempotent: false }, cluster, policy, request).await
+    }
+
+    /// The same, tried as often as `retries` say.
+    pub async fn forward_within(
+        &self,
+        retries: Retries,
+        cluster: &Cluster,
+        policy: &RoutePolicy,
+        request: Request<Body>,
+    ) -> Result<Response<Body>, UpstreamError> {
+        self.forward(cluster, policy, retries, &|_| Ok(None), &ClientFields::default(), request).await
     }
 }
 

@@ -154,7 +154,7 @@ async fn a_silent_backend_times_out() {
 #[tokio::test(flavor = "local")]
 async fn the_pool_keeps_to_its_limits() {
     let (address, _) = replying(&b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nabc"[..]).await;
-    let limits = PoolLimits { max_idle_per_key: 2, ..PoolLimits::default() };
+    let limits = PoolLimits { max_idle: 2, ..PoolLimits::default() };
     let deadlines = Deadlines::new();
     let upstream = Upstream::new(limits, ClientTls::unverified(), deadlines.clone());
     let cluster = cluster(&[address]);
@@ -168,6 +168,77 @@ async fn the_pool_keeps_to_its_limits() {
     deadlines.advance(620);
     upstream.sweep();
     assert_eq!(upstream.idle(), 0);
+}
+
+#[tokio::test(flavor = "local")]
+async fn new_limits_count_for_connections_that_are_idle_already() {
+    let answer = &b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nabc"[..];
+    let (first, second) = (replying(answer).await.0, replying(answer).await.0);
+    let deadlines = Deadlines::new();
+    let upstream = Upstream::new(PoolLimits::default(), ClientTls::unverified(), deadlines.clone());
+    let clusters = [cluster(&[first]), cluster(&[second])];
+    let ask = async || {
+        let five = clusters.iter().flat_map(|cluster| (0..5).map(|_| get(&upstream, cluster)));
+        futures_util::future::join_all(five).await;
+    };
+    ask().await;
+    assert_eq!(upstream.idle(), 10);
+    for max_idle in [7, 0] {
+        upstream.set_limits(PoolLimits { max_idle, ..PoolLimits::default() });
+        upstream.sweep();
+        assert_eq!(upstream.idle(), max_idle);
+        ask().await;
+        assert_eq!(upstream.idle(), max_idle);
+    }
+    let idle_timeout = Duration::from_secs(5);
+    upstream.set_limits(PoolLimits { idle_timeout, ..PoolLimits::default() });
+    ask().await;
+    deadlines.advance(60);
+    upstream.sweep();
+    assert_eq!(upstream.idle(), 0);
+}
+
+/// Backends that read a request and close without a word, and how many requests they saw.
+async fn closing(number: usize) -> (Cluster, Rc<Cell<usize>>) {
+    let seen = Rc::new(Cell::new(0));
+    let mut addresses = Vec::new();
+    for _ in 0..number {
+        let seen = seen.clone();
+        let close = move |_, mut stream| {
+            let seen = seen.clone();
+            async move {
+                read_head(&mut stream).await;
+                seen.set(seen.get() + 1);
+            }
+        };
+        addresses.push(backend(close).await);
+    }
+    (cluster(&addresses), seen)
+}
+
+#[tokio::test(flavor = "local")]
+async fn a_request_is_sent_as_often_as_the_settings_say() {
+    for (endpoints, tries, attempts) in
+        [(4, 1, 1), (4, 2, 2), (4, 3, 3), (4, 0, 4), (1, 0, 2), (20, 0, MAX_TRIES), (20, u32::MAX, MAX_TRIES)]
+    {
+        let (cluster, seen) = closing(endpoints).await;
+        let (retries, policy) = (Retries { tries, non_idempotent: false }, policy(BackendProtocol::Http1));
+        let answer = upstream().forward_within(retries, &cluster, &policy, request(Method::GET, "")).await;
+        assert_eq!(answer.err().map(|error| error.reason), Some(Reason::Closed));
+        assert_eq!(seen.get(), attempts, "{tries} tries at {endpoints} endpoints");
+    }
+}
+
+#[tokio::test(flavor = "local")]
+async fn a_post_that_was_sent_is_sent_again_only_where_the_operator_wants_it() {
+    for (non_idempotent, attempts) in [(false, 1), (true, 3)] {
+        let (cluster, seen) = closing(3).await;
+        let (retries, policy) = (Retries { tries: 3, non_idempotent }, policy(BackendProtocol::Http1));
+        let post = request(Method::POST, "order");
+        let answer = upstream().forward_within(retries, &cluster, &policy, post).await;
+        assert_eq!(answer.err().map(|error| error.reason), Some(Reason::Closed));
+        assert_eq!(seen.get(), attempts);
+    }
 }
 
 #[tokio::test(flavor = "local")]
