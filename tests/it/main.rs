@@ -15,6 +15,7 @@ mod framing;
 mod gateway;
 mod http1;
 mod http2;
+mod http2_backends;
 mod image;
 mod inner_ca;
 mod manifests;
