@@ -118,6 +118,7 @@ impl Body {
     pub fn drive_upload(&mut self, cx: &mut Context<'_>) {
         match self {
             Self::Upstream(body) => body.drive_upload(cx),
+            Self::Http2(body) => body.drive_upload(cx),
             Self::Recorded(recorded) => recorded.body.drive_upload(cx),
             _ => {}
         }

@@ -16,6 +16,7 @@ mod framing;
 mod gateway;
 mod http1;
 mod http2;
+mod http2_backends;
 mod image;
 mod inner_ca;
 mod log;

@@ -29,6 +29,8 @@ pub(super) struct Connection {
     body: RefCell<BodyState>,
     /// `100 Continue` is owed before the body can come.
     continue_owed: Cell<bool>,
+    /// Counts the requests, so that the body of one is never taken for that of another.
+    exchange: Cell<u64>,
 }
 
 struct Io {
@@ -50,9 +52,10 @@ enum Decoder {
     Broken,
 }
 
-/// The body of a request that came over HTTP/1.
+/// The body of a request that came over HTTP/1. Whoever keeps it beyond the answer gets no more of it.
 pub struct RequestBody {
     connection: Rc<Connection>,
+    exchange: u64,
 }
 
 /// Why the body of a request could not be read to its end.
@@ -76,7 +79,12 @@ impl Connection {
             pause: deadlines.deadline(Duration::ZERO),
             longest_pause: Duration::ZERO,
         };
-        Rc::new(Self { io: RefCell::new(io), body: RefCell::new(body), continue_owed: Cell::new(false) })
+        Rc::new(Self {
+            io: RefCell::new(io),
+            body: RefCell::new(body),
+            continue_owed: Cell::new(false),
+            exchange: Cell::new(0),
+        })
     }
 
     /// Runs `read` on what was read and not used yet.
@@ -137,7 +145,12 @@ impl Connection {
 
     /// The body as a stream, for whoever takes the request on.
     pub fn request_body(self: &Rc<Self>) -> RequestBody {
-        RequestBody { connection: self.clone() }
+        RequestBody { connection: self.clone(), exchange: self.exchange.get() }
+    }
+
+    /// Ends the exchange for whoever still has its body: what is left of that is the server's alone.
+    pub fn take_back_body(&self) {
+        self.exchange.set(self.exchange.get().wrapping_add(1));
     }
 
     /// The whole body of the request has been read.
@@ -262,17 +275,24 @@ impl RequestBody {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, RequestBodyError>>> {
-        self.connection.poll_body(cx)
+        match self.is_current() {
+            true => self.connection.poll_body(cx),
+            false => Poll::Ready(Some(Err(RequestBodyError::Closed))),
+        }
     }
 
     pub fn is_end_stream(&self) -> bool {
-        self.connection.is_body_read()
+        self.is_current() && self.connection.is_body_read()
     }
 
     pub fn size_hint(&self) -> SizeHint {
         match self.connection.body.borrow().decoder {
-            Decoder::Length(left) => SizeHint::with_exact(left),
+            Decoder::Length(left) if self.is_current() => SizeHint::with_exact(left),
             _ => SizeHint::default(),
         }
+    }
+
+    fn is_current(&self) -> bool {
+        self.connection.exchange.get() == self.exchange
     }
 }

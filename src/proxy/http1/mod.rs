@@ -195,7 +195,9 @@ async fn exchange(
         },
         _ => None,
     };
-    match respond(connection, &exchange, (parts, body), deadlines, limits.body_timeout).await {
+    let responded = respond(connection, &exchange, (parts, body), deadlines, limits.body_timeout).await;
+    connection.take_back_body();
+    match responded {
         Err(_) => Next::Abort,
         Ok(_) if upgraded.is_some() => upgraded.map_or(Next::Close, Next::Upgrade),
         Ok(true) if connection.is_body_read() || discard(connection).await => Next::Request,

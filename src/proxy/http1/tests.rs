@@ -17,13 +17,23 @@ struct Echo {
     seen: RefCell<Vec<String>>,
     /// Answers without reading the body.
     early: bool,
+    /// Keeps the body of an early answer, and reads on in it when the next request comes.
+    keeping: bool,
+    kept: RefCell<Option<Body>>,
 }
 
 impl Service for Echo {
     async fn call(&self, request: Request<Body>) -> Response<Body> {
         let line = format!("{} {}", request.method(), request.uri());
         self.seen.borrow_mut().push(line.clone());
+        if let Some(kept) = self.kept.take() {
+            let rest =
+                kept.collect().await.map(|rest| String::from_utf8_lossy(&rest.to_bytes()).into_owned());
+            let text = rest.unwrap_or_else(|error| error.to_string());
+            return Response::new(Body::from(Bytes::from(text)));
+        }
         if self.early {
+            self.kept.replace(self.keeping.then(|| request.into_body()));
             return Response::new(Body::from(Bytes::from("early")));
         }
         match request.into_body().collect().await {
@@ -113,6 +123,16 @@ async fn a_body_nobody_read_is_never_the_next_request() {
     let answer = talk(echo.clone(), &[&request, smuggled, next]).await;
     assert_eq!(statuses(&answer), ["200", "200"], "{answer}");
     assert_eq!(*echo.seen.borrow(), ["POST /1", "GET /2"]);
+}
+
+#[tokio::test]
+async fn whoever_keeps_a_body_reads_nothing_of_the_next_request() {
+    let echo = Rc::new(Echo { early: true, keeping: true, ..Echo::default() });
+    let first = "POST /1 HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\n";
+    let next = "POST /2 HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 6\r\n\r\n";
+    let answer = talk(echo, &[first, "rest", next, "secret"]).await;
+    assert_eq!(statuses(&answer), ["200", "200"], "{answer}");
+    assert!(answer.ends_with("the client closed the connection inside the body"), "{answer}");
 }
 
 #[tokio::test]

@@ -17,7 +17,7 @@ use crate::proxy::upstream::error::{Reason, Retry, UpstreamError};
 use crate::proxy::upstream::pool::Stack;
 
 /// More interim responses than this is a storm.
-const MAX_INTERIM: u32 = 16;
+pub const MAX_INTERIM: u32 = 16;
 
 pub struct Exchange {
     pub connection: Box<Connection>,

@@ -37,7 +37,7 @@ use body::Decoder;
 pub use body::ResponseBody;
 use chunked::ChunkDecoder;
 use exchange::Exchange;
-pub(super) use exchange::{Pace, Wait};
+pub(super) use exchange::{MAX_INTERIM, Pace, Wait};
 use output::Output;
 use response::{Framing, HeadReader, ResponseHead};
 use upload::{State, Upload};
