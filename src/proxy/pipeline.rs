@@ -321,8 +321,8 @@ impl Service for Client {
 
     async fn upgraded(&self, client: Stream, read_ahead: bytes::BytesMut, mut backend: Upgraded) {
         let guard = backend.guard.take();
+        let idle = backend.idle;
         let (backend, first) = backend.into_parts();
-        let idle = self.worker.derived().settings.proxy_read_timeout;
         let tunnel = relay((client, &read_ahead), (backend, &first), &self.worker.deadlines, idle);
         let mut tunnel = pin!(tunnel);
         poll_fn(|cx| match &guard {
