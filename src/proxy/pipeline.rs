@@ -230,7 +230,9 @@ impl Client {
                 },
             }
         })?;
-        bound_body(request, destination.route.policy.max_body, record)?;
+        let policy = &destination.route.policy;
+        bound_body(request, policy.max_body, record)?;
+        request.body_mut().allow_pause_answered(policy.read_timeout);
         destination.fields = self.set_headers(request, authority, settings, claimed, record);
         Ok(destination)
     }
