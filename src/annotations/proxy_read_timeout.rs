@@ -9,7 +9,7 @@ impl Annotation for ProxyReadTimeout {
     }
 
     fn doc(&self) -> &'static str {
-        "Longest wait for the response of an endpoint and longest pause within it, in seconds; for WebSockets the longest time without a message."
+        "Longest wait for the response of an endpoint and longest pause within it, in seconds; for WebSockets, and for streams whose request goes on, the longest time without a message."
     }
 
     fn expects(&self) -> &'static str {

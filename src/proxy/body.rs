@@ -5,6 +5,7 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
@@ -110,6 +111,17 @@ impl Body {
             Self::Empty => Some(Self::Empty),
             Self::Full(data) => Some(Self::Full(data.clone())),
             _ => None,
+        }
+    }
+
+    /// For the body of a request: lets its client pause for `pause` once the response has begun, where it may not pause
+    /// as long before.
+    pub fn allow_pause_answered(&mut self, pause: Duration) {
+        match self {
+            Self::Request(body) => body.allow_pause_answered(pause),
+            Self::Incoming(body) => body.allow_pause_answered(pause),
+            Self::Limited(limited) => limited.body.allow_pause_answered(pause),
+            _ => {}
         }
     }
 

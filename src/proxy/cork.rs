@@ -2,17 +2,21 @@
 //!
 //! The h2 crate writes and flushes each DATA frame of 256 bytes or more by itself: a TLS record and a system
 //! call for every response. Under load seven responses fit one write.
+//!
+//! What comes in passes by the [`FloodWatch`], and a header block that does not come to its end in time ends the
+//! connection: the h2 crate would wait for ever.
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::floods::FloodWatch;
-use crate::net::deadlines::Deadlines;
+use crate::net::deadlines::{Deadline, Deadlines};
 use crate::net::stream::Stream;
 
 /// As much as a TLS record holds.
@@ -29,12 +33,24 @@ struct Corked {
     gathered: Vec<u8>,
     sent: usize,
     floods: FloodWatch,
+    /// The header block whose end `patience` waits for.
+    awaited: Option<u64>,
+    patience: Deadline,
+    header_timeout: Duration,
 }
 
 impl Cork {
-    pub fn new(stream: Stream, deadlines: &Deadlines) -> Self {
-        let floods = FloodWatch::new(deadlines);
-        Self(Rc::new(RefCell::new(Corked { stream, gathered: Vec::new(), sent: 0, floods })))
+    /// `header_timeout` is for a header block, from its first byte to its last.
+    pub fn new(stream: Stream, deadlines: &Deadlines, header_timeout: Duration) -> Self {
+        Self(Rc::new(RefCell::new(Corked {
+            stream,
+            gathered: Vec::new(),
+            sent: 0,
+            floods: FloodWatch::new(deadlines),
+            awaited: None,
+            patience: deadlines.deadline(header_timeout),
+            header_timeout,
+        })))
     }
 
     /// Sends what has gathered. To be called whenever the connection has been polled.
@@ -46,6 +62,25 @@ impl Cork {
 }
 
 impl Corked {
+    /// Reads, and watches what is read.
+    fn poll_receive(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, buf)?;
+        if read.is_ready() {
+            let bytes = buf.filled().get(before..).unwrap_or_default();
+            self.floods.see(bytes).map_err(io::Error::other)?;
+        }
+        let open = self.floods.open_block();
+        if self.awaited != open {
+            self.awaited = open;
+            self.patience.reset(self.header_timeout);
+        }
+        if open.is_some() && self.patience.poll_passed(cx).is_ready() {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        read.map(Ok)
+    }
+
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while let Some(rest @ [_, ..]) = self.gathered.get(self.sent..) {
             match ready!(Pin::new(&mut self.stream).poll_write(cx, rest))? {
@@ -81,11 +116,7 @@ impl Corked {
 
 impl AsyncRead for Cork {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let corked = &mut *self.0.borrow_mut();
-        let before = buf.filled().len();
-        ready!(Pin::new(&mut corked.stream).poll_read(cx, buf))?;
-        let read = buf.filled().get(before..).unwrap_or_default();
-        Poll::Ready(corked.floods.see(read).map_err(io::Error::other))
+        self.0.borrow_mut().poll_receive(cx, buf)
     }
 }
 

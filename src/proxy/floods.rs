@@ -3,7 +3,7 @@
 //! are an attack (CVE-2019-9512, -9515, -9518 and their kin), and the h2 crate answers most of them for ever.
 //!
 //! Called with every byte that is read, in whatever pieces; looks at the nine bytes that begin each frame and
-//! skips the rest.
+//! skips the rest. It tells from them, too, whether a header block has begun and is not over.
 
 use std::mem;
 use std::time::Duration;
@@ -24,7 +24,9 @@ const HEAD: usize = 9;
 const PREFACE: usize = 24;
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
+const CONTINUATION: u8 = 9;
 const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
 
 /// The frames of one connection.
 pub struct FloodWatch {
@@ -33,11 +35,24 @@ pub struct FloodWatch {
     have: usize,
     /// Bytes until the next head.
     skip: usize,
+    /// Header blocks that have begun, and where the last of them stands.
+    blocks: u64,
+    block: Block,
     left: u32,
     /// Bytes that were sent and have not paid for anything yet.
     sent: usize,
     since: Tick,
     deadlines: Deadlines,
+}
+
+/// Where a header block stands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Block {
+    /// More frames of it are to come.
+    Open,
+    /// It ends with the frame that has begun.
+    Ending,
+    Over,
 }
 
 /// The client sends too many frames that carry nothing.
@@ -51,6 +66,8 @@ impl FloodWatch {
             head: [0; HEAD],
             have: 0,
             skip: PREFACE,
+            blocks: 0,
+            block: Block::Over,
             left: ALLOWANCE,
             sent: 0,
             since: deadlines.now(),
@@ -78,6 +95,15 @@ impl FloodWatch {
         Ok(())
     }
 
+    /// The number of the header block that is still coming in, if one is.
+    pub fn open_block(&self) -> Option<u64> {
+        match self.block {
+            Block::Over => None,
+            Block::Ending if self.skip == 0 => None,
+            Block::Open | Block::Ending => Some(self.blocks),
+        }
+    }
+
     /// Takes into account what was sent to the client.
     pub fn pay(&mut self, bytes: usize) {
         self.sent += bytes;
@@ -90,6 +116,13 @@ impl FloodWatch {
         let [a, b, c, kind, flags, ..] = self.head;
         let length = u32::from_be_bytes([0, a, b, c]);
         self.skip = length as usize;
+        self.blocks += u64::from(kind == HEADERS);
+        self.block = match kind {
+            HEADERS | CONTINUATION if flags & END_HEADERS != 0 => Block::Ending,
+            HEADERS | CONTINUATION => Block::Open,
+            // In a block it is an error, which ends the connection.
+            _ => Block::Over,
+        };
         let earned = match kind {
             HEADERS => PER_REQUEST,
             DATA if length >= PER_FRAME || flags & END_STREAM != 0 => 1 + length / PER_FRAME,
@@ -117,7 +150,6 @@ mod tests {
 
     const PING: u8 = 6;
     const WINDOW_UPDATE: u8 = 8;
-    const CONTINUATION: u8 = 9;
 
     fn frame(kind: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
         let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
@@ -169,6 +201,26 @@ mod tests {
             watch.see(&pings).is_err()
         });
         assert!(refused);
+    }
+
+    #[test]
+    fn a_header_block_is_open_until_its_last_byte() {
+        let mut watch = FloodWatch::new(&Deadlines::new());
+        watch.skip = 0;
+        let first = [frame(HEADERS, 0, &[0x82; 3]), frame(CONTINUATION, END_HEADERS, &[0x84; 2])].concat();
+        let (last, before) = first.split_last().unwrap();
+        for byte in before {
+            watch.see(&[*byte]).unwrap();
+        }
+        assert_eq!(watch.open_block(), Some(1));
+        watch.see(&[*last]).unwrap();
+        assert_eq!(watch.open_block(), None);
+        // Data between blocks is in none of them, and the next block is another.
+        let second = [frame(0, 0, &[0; 100]), frame(HEADERS, END_HEADERS, &[0x82; 3])].concat();
+        watch.see(&second[..50]).unwrap();
+        assert_eq!(watch.open_block(), None);
+        watch.see(&second[50..second.len() - 1]).unwrap();
+        assert_eq!(watch.open_block(), Some(2));
     }
 
     #[test]

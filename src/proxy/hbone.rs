@@ -9,25 +9,23 @@
 mod target;
 mod tunnel;
 
-use std::cell::Cell;
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::task::Poll;
+use std::time::Instant;
 
 use bytes::Bytes;
-use h2::server::{Connection, SendResponse};
+use h2::server::SendResponse;
 use h2::{RecvStream, SendStream};
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use tokio::net::TcpStream;
 use tokio::task::spawn_local;
 
-use super::cork::Cork;
 use super::guards::{Denial, Guard, Peer};
-use super::http2::{self, Limits};
+use super::http2::{self, Activity, Limits, Timing};
 use super::record::Record;
 use super::worker::Worker;
 use crate::net::stream::Stream;
@@ -50,7 +48,7 @@ pub struct Hbone {
     local: SocketAddr,
     /// `None` where the client showed no certificate: its tunnels have no identity.
     client: Option<Rc<MeshClient>>,
-    open: Cell<usize>,
+    activity: Activity,
 }
 
 /// A tunnel that is not opened.
@@ -85,62 +83,23 @@ impl Hbone {
         client: Option<Rc<MeshClient>>,
     ) -> Self {
         let canonical = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
-        Self { worker, peer: canonical(peer), local: canonical(local), client, open: Cell::new(0) }
+        Self { worker, peer: canonical(peer), local: canonical(local), client, activity: Activity::default() }
     }
 
     /// Serves the connection until it ends. When the worker goes away the client is told so, and its tunnels go on
     /// for as long as connections may.
     pub async fn serve(self: Rc<Self>, stream: Stream, limits: Limits) {
         let settings = self.worker.derived().settings.clone();
-        let deadlines = &self.worker.deadlines;
-        let cork = Cork::new(stream, deadlines);
-        // A client that never asks anything gets no more time than one that sends its preface slowly.
-        let mut idle = deadlines.deadline(settings.client_header_timeout);
+        let timing =
+            Timing { header_timeout: settings.client_header_timeout, keep_alive: settings.keep_alive };
         let mut server = limits.server(CONNECTION_WINDOW);
         server.data_frame_budget(SMALL_FRAMES);
-        let Some(mut connection) = http2::begin(&cork, &server, &mut idle).await else { return };
-        let mut drain = self.worker.drain.watch();
-        idle.reset(settings.client_header_timeout);
-        let mut ending = false;
-        poll_fn(|cx| {
-            if self.open.get() > 0 {
-                idle.reset(settings.keep_alive);
-            }
-            let unused = idle.poll_passed(cx).is_ready();
-            if !ending && (unused || drain.poll_started(cx).is_ready()) {
-                ending = true;
-                idle.reset(settings.keep_alive.max(Duration::from_secs(1)));
-                connection.graceful_shutdown();
-            }
-            let done = self.poll_connection(&mut connection, cx);
-            match cork.poll_drain(cx) {
-                Poll::Ready(Err(_)) => return Poll::Ready(()),
-                drained if done => return drained.map(|_| ()),
-                _ => {}
-            }
-            // Told to go and with nothing under way, a client that stays silent is left.
-            let silent = ending && self.open.get() == 0 && !drain.started();
-            if silent && idle.poll_passed(cx).is_ready() { Poll::Ready(()) } else { Poll::Pending }
-        })
-        .await;
-    }
-
-    /// Takes requests for tunnels and moves those that are open on; `true` where the connection is over.
-    fn poll_connection(
-        self: &Rc<Self>,
-        connection: &mut Connection<Cork, Bytes>,
-        cx: &mut Context<'_>,
-    ) -> bool {
-        loop {
-            match connection.poll_accept(cx) {
-                Poll::Ready(Some(Ok((request, respond)))) => {
-                    let open = OpenTunnel::enter(self.clone());
-                    spawn_local(async move { open.0.tunnel(request, respond).await });
-                }
-                Poll::Ready(Some(Err(_)) | None) => return true,
-                Poll::Pending => return false,
-            }
-        }
+        let on_stream = |request, respond| {
+            let open = OpenTunnel::enter(self.clone());
+            spawn_local(async move { open.0.tunnel(request, respond).await });
+        };
+        let (deadlines, drain) = (&self.worker.deadlines, self.worker.drain.watch());
+        http2::drive(stream, &server, timing, &self.activity, deadlines, drain, on_stream).await;
     }
 
     /// One request, and the tunnel that comes of it.
@@ -265,14 +224,14 @@ struct OpenTunnel(Rc<Hbone>);
 
 impl OpenTunnel {
     fn enter(connection: Rc<Hbone>) -> Self {
-        connection.open.set(connection.open.get() + 1);
+        connection.activity.enter();
         Self(connection)
     }
 }
 
 impl Drop for OpenTunnel {
     fn drop(&mut self) {
-        self.0.open.set(self.0.open.get().saturating_sub(1));
+        self.0.activity.leave();
     }
 }
 

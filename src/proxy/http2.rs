@@ -2,24 +2,19 @@
 //! the connection's worker. Limits that the crate leaves open are set explicitly; an idle connection is sent away, a
 //! stream whose client takes nothing is dropped.
 
+mod connection;
 mod request;
 mod stream;
 
-use std::cell::Cell;
-use std::future::poll_fn;
-use std::pin::pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
-use std::time::Duration;
 
-use bytes::Bytes;
-use h2::server::{Builder, Connection};
+use h2::server::Builder;
 
+pub use connection::{Activity, Timing, drive};
 pub use request::RequestBody;
 
-use super::cork::Cork;
-use super::http1::Service;
-use crate::net::deadlines::{Deadline, Deadlines};
+use super::http1::{self, Service};
+use crate::net::deadlines::Deadlines;
 use crate::net::drain::DrainWatch;
 use crate::net::stream::Stream;
 
@@ -63,92 +58,18 @@ pub async fn serve<S: Service + 'static>(
     service: Rc<S>,
     limits: Limits,
     deadlines: &Deadlines,
-    mut drain: DrainWatch,
+    drain: DrainWatch,
 ) {
-    let timing = service.limits();
-    let cork = Cork::new(stream, deadlines);
-    // A client that never asks anything gets no more time than one that sends a head slowly.
-    let mut idle = deadlines.deadline(timing.header_timeout);
-    let Some(mut connection) = begin(&cork, &limits.server(CONNECTION_WINDOW), &mut idle).await else {
-        return;
-    };
+    let http1::Limits { header_timeout, keep_alive, .. } = service.limits();
+    let timing = Timing { header_timeout, keep_alive };
+    let server = limits.server(CONNECTION_WINDOW);
     let activity = Rc::new(Activity::default());
-    let mut ending = false;
-    poll_fn(|cx| {
-        if !ending
-            && (drain.poll_started(cx).is_ready() || is_idle(&mut idle, &activity, timing.keep_alive, cx))
-        {
-            ending = true;
-            idle.reset(timing.keep_alive.max(Duration::from_secs(1)));
-            connection.graceful_shutdown();
-        }
-        let mut done = false;
-        while let Poll::Ready(next) = connection.poll_accept(cx) {
-            match next {
-                Some(Ok((request, respond))) => {
-                    let open = OpenStream::enter(&activity, &service);
-                    // Boxed: the runtime moves what it is given several times, and this is kilobytes.
-                    let stream = Box::pin(stream::serve(open, request, respond, deadlines.clone()));
-                    tokio::task::spawn_local(stream);
-                }
-                Some(Err(_)) | None => {
-                    done = true;
-                    break;
-                }
-            }
-        }
-        // When the connection is done this sends its last frames; it cannot be waited for any longer then.
-        match cork.poll_drain(cx) {
-            Poll::Ready(Err(_)) => return Poll::Ready(()),
-            drained if done => return drained.map(|_| ()),
-            _ => {}
-        }
-        // Told to go and with nothing under way, a client that stays silent is left.
-        if ending && activity.open.get() == 0 && !drain.started() && idle.poll_passed(cx).is_ready() {
-            return Poll::Ready(());
-        }
-        Poll::Pending
-    })
-    .await;
-}
-
-/// Exchanges the prefaces; `None` where that comes to nothing in time.
-pub async fn begin(
-    cork: &Cork,
-    server: &Builder,
-    patience: &mut Deadline,
-) -> Option<Connection<Cork, Bytes>> {
-    let mut handshake = pin!(server.handshake(cork.clone()));
-    poll_fn(|cx| {
-        let done = handshake.as_mut().poll(cx);
-        let broken = matches!(cork.poll_drain(cx), Poll::Ready(Err(_)));
-        if broken || patience.poll_passed(cx).is_ready() {
-            return Poll::Ready(None);
-        }
-        done.map(Result::ok)
-    })
-    .await
-}
-
-/// Whether the connection has had nothing to do for `keep_alive`.
-fn is_idle(idle: &mut Deadline, activity: &Activity, keep_alive: Duration, cx: &mut Context<'_>) -> bool {
-    if idle.poll_passed(cx).is_pending() {
-        return false;
-    }
-    if activity.open.get() == 0 && !activity.busy.take() {
-        return true;
-    }
-    // The next look counts from here: a connection goes after one to two times the limit.
-    idle.reset(keep_alive);
-    idle.poll_passed(cx).is_ready()
-}
-
-/// What is going on on one connection.
-#[derive(Default)]
-struct Activity {
-    open: Cell<usize>,
-    /// Something began since the last look.
-    busy: Cell<bool>,
+    let on_stream = |request, respond| {
+        let open = OpenStream::enter(&activity, &service);
+        // Boxed: the runtime moves what it is given several times, and this is kilobytes.
+        tokio::task::spawn_local(Box::pin(stream::serve(open, request, respond, deadlines.clone())));
+    };
+    drive(stream, &server, timing, &activity, deadlines, drain, on_stream).await;
 }
 
 /// A stream that is being served, and by whom.
@@ -159,15 +80,19 @@ struct OpenStream<S: Service> {
 
 impl<S: Service> OpenStream<S> {
     fn enter(activity: &Rc<Activity>, service: &Rc<S>) -> Self {
-        activity.open.set(activity.open.get() + 1);
-        activity.busy.set(true);
+        activity.enter();
         Self { activity: activity.clone(), service: service.clone() }
+    }
+
+    /// The client gave it up before its response was over.
+    fn given_up(&self, deadlines: &Deadlines) {
+        self.activity.count_given_up(deadlines.now());
     }
 }
 
 impl<S: Service> Drop for OpenStream<S> {
     fn drop(&mut self) {
-        self.activity.open.set(self.activity.open.get().saturating_sub(1));
+        self.activity.leave();
         if std::thread::panicking() {
             self.service.panicked();
         }

@@ -231,7 +231,9 @@ impl Client {
                 },
             }
         })?;
-        bound_body(request, destination.route.policy.max_body, record)?;
+        let policy = &destination.route.policy;
+        bound_body(request, policy.max_body, record)?;
+        request.body_mut().allow_pause_answered(policy.read_timeout);
         destination.fields = self.set_headers(request, authority, settings, claimed, record);
         Ok(destination)
     }
@@ -322,8 +324,8 @@ impl Service for Client {
 
     async fn upgraded(&self, client: Stream, read_ahead: bytes::BytesMut, mut backend: Upgraded) {
         let guard = backend.guard.take();
+        let idle = backend.idle;
         let (backend, first) = backend.into_parts();
-        let idle = self.worker.derived().settings.proxy_read_timeout;
         let tunnel = relay((client, &read_ahead), (backend, &first), &self.worker.deadlines, idle);
         let mut tunnel = pin!(tunnel);
         poll_fn(|cx| match &guard {

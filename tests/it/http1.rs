@@ -221,6 +221,15 @@ fn bytes_sent_along_with_an_upgrade() {
 }
 
 #[test]
+fn a_tunnel_that_is_silent_for_as_long_as_its_route_says() {
+    let backend = Backend::on_request(shout);
+    let gateway = Gateway::in_front_of(backend.address(), &[("proxy-read-timeout", "1")], &[]);
+    let mut client = gateway.client();
+    assert_eq!(client.ask(WEBSOCKET).status, 101);
+    eventually("the end of the tunnel", || backend.open_connections() == 0);
+}
+
+#[test]
 fn upgrades_that_a_backend_refuses_or_makes_up() {
     let refused = answering("HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno");
     let gateway = Gateway::before(&refused);

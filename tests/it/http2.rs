@@ -228,6 +228,64 @@ fn rapid_reset() {
     assert_eq!(gateway.tls_client("a.example").get("a.example", "/").status, 200);
 }
 
+/// Each stream is looked at and its request is with the backend before it is reset: what waits to be looked at is not
+/// what bounds this.
+#[test]
+fn rapid_reset_at_leisure() {
+    let backend = Backend::on_request(|_, wire| {
+        let _ = wire.fill();
+        After::Close
+    });
+    let gateway = Gateway::before(&backend);
+    let mut client = gateway.frames();
+    for round in 0..3u32 {
+        let streams = || (0..50u32).map(|n| 2 * (50 * round + n) + 1);
+        for stream in streams() {
+            assert!(client.get(stream, "a.example", "/"));
+        }
+        eventually("the requests", || backend.requests().len() == 50 * (round as usize + 1));
+        for stream in streams() {
+            client.send(RST_STREAM, 0, stream, frames::CANCEL.to_be_bytes());
+        }
+        eventually("the requests being given up", || backend.open_connections() == 0);
+    }
+    assert_eq!(client.goaway(), Some(frames::ENHANCE_YOUR_CALM));
+    // Who takes what it asked for may go on.
+    let backend = Backend::echo();
+    let gateway = Gateway::before(&backend);
+    let mut client = gateway.frames();
+    for stream in (0..300u32).map(|n| 2 * n + 1) {
+        client.get(stream, "a.example", "/");
+        assert_eq!(client.outcome(stream), Outcome::Status(200));
+        client.find(|frame| frame.stream == stream && frame.flags & END_STREAM != 0).unwrap();
+        client.send(RST_STREAM, 0, stream, frames::CANCEL.to_be_bytes());
+    }
+}
+
+#[test]
+fn a_client_that_asks_before_it_sends_its_body() {
+    let backend = Backend::echo();
+    let gateway = Gateway::before(&backend);
+    let mut client = gateway.frames();
+    let mut fields = frames::get("a.example", "/").to_vec();
+    fields[0] = (":method", "POST");
+    fields.extend([("content-length", "5"), ("expect", "100-continue")]);
+    client.headers(1, &fields, 0);
+    assert_eq!(client.outcome(1), Outcome::Status(100));
+    client.send(DATA, END_STREAM, 1, "hello");
+    assert_eq!(client.outcome(1), Outcome::Status(200));
+    assert_eq!(backend.only_request().body, b"hello");
+    // A refusal comes instead.
+    fields[2] = (":authority", "nobody.example");
+    client.headers(3, &fields, 0);
+    assert_eq!(client.outcome(3), Outcome::Status(421));
+    fields[2] = (":authority", "a.example");
+    fields[5] = ("expect", "200-ok");
+    client.headers(5, &fields, 0);
+    assert_eq!(client.outcome(5), Outcome::Status(417));
+    assert_eq!(backend.requests().len(), 1);
+}
+
 /// Resets that the client makes us send count as if it had sent them itself.
 #[test]
 fn made_you_reset() {
@@ -410,6 +468,13 @@ fn a_client_that_opens_no_window() {
         drips += 1;
     }
     assert!(drips < 600, "still held after {drips} bytes");
+    // However small the response is.
+    let backend = Backend::echo();
+    let gateway = Gateway::with(&backend, &["client-body-timeout: 500ms"]);
+    let mut client = frames::Frames::connect(gateway.https, "a.example", &[(4, 0)]);
+    client.get(1, "a.example", "/");
+    assert_eq!(client.outcome(1), Outcome::Status(200));
+    assert_eq!(client.outcome(1), Outcome::Reset(frames::CANCEL));
 }
 
 #[test]

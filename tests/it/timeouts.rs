@@ -6,6 +6,7 @@ use std::time::Duration;
 use portcullis::testing::backend::{After, Backend};
 use portcullis::testing::client::Client;
 use portcullis::testing::eventually;
+use portcullis::testing::frames::{self, DATA, END_HEADERS, END_STREAM, HEADERS, Outcome, WINDOW_UPDATE};
 
 use crate::gateway::Gateway;
 
@@ -93,6 +94,74 @@ fn a_body_that_stops() {
     assert_eq!((response.status, response.field("connection")), (408, Some("close")));
     client.assert_closed();
     eventually("the backend being let go", || backend.open_connections() == 0);
+}
+
+/// A watch or a subscription: the client asks once and listens, with its request still open.
+#[test]
+fn a_client_that_listens_need_not_speak() {
+    let backend = Backend::on_head(|_, wire| {
+        let mut out = wire.tcp().try_clone().unwrap();
+        thread::spawn(move || {
+            use std::io::Write;
+            let _ = out.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+            for _ in 0..30 {
+                let _ = out.write_all(b"4\r\ntick\r\n");
+                thread::sleep(Duration::from_millis(100));
+            }
+            let _ = out.write_all(b"0\r\n\r\n");
+        });
+        while wire.fill().is_ok_and(|read| read > 0) {}
+        After::Close
+    });
+    let settings = ["client-body-timeout: 500ms"];
+    let gateway = Gateway::in_front_of(backend.address(), &[("proxy-read-timeout", "1")], &settings);
+
+    let mut client = gateway.client();
+    client.send("POST / HTTP/1.1\r\nHost: a.example\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n");
+    let response = client.response();
+    assert_eq!((response.complete, response.body.len()), (true, 120), "over HTTP/1");
+    drop(client);
+
+    let mut client = gateway.frames();
+    let mut fields = frames::get("a.example", "/");
+    fields[0] = (":method", "POST");
+    client.headers(1, &fields, 0);
+    client.send(DATA, 0, 1, "x");
+    let mut taken = 0;
+    loop {
+        let frame = client.find(|frame| frame.stream == 1 && frame.kind != WINDOW_UPDATE);
+        let frame = frame.expect("the end of the response");
+        assert!(matches!(frame.kind, HEADERS | DATA), "{frame:?}");
+        taken += if frame.kind == DATA { frame.payload.len() } else { 0 };
+        if frame.flags & END_STREAM != 0 {
+            break;
+        }
+    }
+    assert_eq!(taken, 120, "over HTTP/2");
+}
+
+/// The head of a request over HTTP/2, which others on the connection wait behind.
+#[test]
+fn a_header_block_that_comes_too_slowly() {
+    let backend = Backend::echo();
+    let gateway = Gateway::with(&backend, &["client-header-timeout: 500ms"]);
+    let block = frames::block(&frames::get("a.example", "/"));
+    // More of it comes all the time, but no end.
+    let mut client = gateway.frames();
+    let whole = frames::frame(HEADERS, END_HEADERS, 1, &[&block[..], &[0x82; 1000]].concat());
+    let (first, rest) = whole.split_at(block.len());
+    client.wire.send(first).unwrap();
+    let closed = rest.iter().take(400).any(|byte| {
+        thread::sleep(Duration::from_millis(50));
+        client.wire.send([*byte]).is_err()
+    });
+    assert!(closed, "inside a frame");
+    // A frame is whole, and the one that shall end the block does not come.
+    let mut client = gateway.frames();
+    client.get(1, "a.example", "/");
+    assert_eq!(client.outcome(1), Outcome::Status(200));
+    client.send(HEADERS, 0, 3, block);
+    while client.wire.fill().expect("the end, not silence") > 0 {}
 }
 
 #[test]

@@ -44,6 +44,8 @@ struct BodyState {
     decoder: Decoder,
     pause: Deadline,
     longest_pause: Duration,
+    /// As long as that once the response has begun.
+    longest_pause_answered: Duration,
 }
 
 enum Decoder {
@@ -78,6 +80,7 @@ impl Connection {
             decoder: Decoder::Length(0),
             pause: deadlines.deadline(Duration::ZERO),
             longest_pause: Duration::ZERO,
+            longest_pause_answered: Duration::ZERO,
         };
         Rc::new(Self {
             io: RefCell::new(io),
@@ -136,6 +139,7 @@ impl Connection {
             Framing::Chunked => Decoder::Chunked(ChunkDecoder::new()),
         };
         body.longest_pause = longest_pause;
+        body.longest_pause_answered = longest_pause;
         let pending = !body.decoder.is_end();
         if pending {
             body.pause.reset(longest_pause);
@@ -161,6 +165,15 @@ impl Connection {
     /// Where the next request begins can no longer be told.
     pub fn is_body_broken(&self) -> bool {
         matches!(self.body.borrow().decoder, Decoder::Broken)
+    }
+
+    /// The response goes on: that counts for the request too, whose client may have to hear before it says more.
+    pub fn answer_moved(&self) {
+        let body = &mut *self.body.borrow_mut();
+        if !body.decoder.is_end() {
+            body.longest_pause = body.longest_pause_answered;
+            body.pause.reset(body.longest_pause);
+        }
     }
 
     /// Whether the client still holds the body back, waiting for `100 Continue`.
@@ -271,6 +284,12 @@ impl Decoder {
 }
 
 impl RequestBody {
+    /// Lets the client pause for `pause` once the response has begun, if that is longer than it may before.
+    pub fn allow_pause_answered(&mut self, pause: Duration) {
+        let body = &mut *self.connection.body.borrow_mut();
+        body.longest_pause_answered = body.longest_pause.max(pause);
+    }
+
     pub fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,

@@ -197,6 +197,7 @@ impl Outlet<'_> {
     async fn write(&self, body: &mut Body, head: &mut Vec<u8>, data: &Bytes) -> Result<(), RespondError> {
         if !head.is_empty() || !data.is_empty() {
             self.wait(body, self.connection.write(head, data)).await?;
+            self.connection.answer_moved();
             head.clear();
         }
         Ok(())

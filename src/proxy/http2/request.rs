@@ -1,6 +1,8 @@
 //! The body of a request that came over HTTP/2. It breaks off when nothing of it comes for too long, and whenever
 //! the client gives it up: half a body must never pass for a whole one.
 
+use std::cell::Cell;
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -21,22 +23,46 @@ pub struct RequestBody {
     data_ended: bool,
     pause: Deadline,
     longest_pause: Duration,
+    /// As long as that once the response has begun.
+    longest_pause_answered: Duration,
+    signals: Rc<Signals>,
+}
+
+/// What the two ways of a stream tell each other.
+#[derive(Default)]
+pub struct Signals {
+    /// The response has moved since the body of the request looked. That counts for the request too, whose client may
+    /// have to hear before it says more.
+    pub answer_moved: Cell<bool>,
+    /// Somebody waits for the body of the request.
+    pub body_wanted: Cell<bool>,
 }
 
 impl RequestBody {
-    /// A request without a body becomes [`Body::Empty`], which can be sent again.
+    /// The body that comes in `stream`, which has not ended with its head.
     pub fn wrap(
         stream: RecvStream,
         headers: &HeaderMap,
         deadlines: &Deadlines,
         longest_pause: Duration,
+        signals: Rc<Signals>,
     ) -> Body {
-        if stream.is_end_stream() {
-            return Body::Empty;
-        }
         let left = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
         let pause = deadlines.deadline(longest_pause);
-        Body::Incoming(Box::new(Self { stream, left, data_ended: false, pause, longest_pause }))
+        Body::Incoming(Box::new(Self {
+            stream,
+            left,
+            data_ended: false,
+            pause,
+            longest_pause,
+            longest_pause_answered: longest_pause,
+            signals,
+        }))
+    }
+
+    /// Lets the client pause for `pause` once the response has begun, if that is longer than it may before.
+    pub fn allow_pause_answered(&mut self, pause: Duration) {
+        self.longest_pause_answered = self.longest_pause.max(pause);
     }
 
     pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
@@ -46,6 +72,11 @@ impl RequestBody {
                 self.pause.reset(self.longest_pause);
             }
             return Poll::Ready(frame.map(|frame| frame.map_err(BodyError::Client)));
+        }
+        self.signals.body_wanted.set(true);
+        if self.signals.answer_moved.take() {
+            self.longest_pause = self.longest_pause_answered;
+            self.pause.reset(self.longest_pause);
         }
         ready!(self.pause.poll_passed(cx));
         Poll::Ready(Some(Err(RequestBodyError::TimedOut.into())))

@@ -3,25 +3,24 @@
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
+use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
-use http::header::{CONTENT_LENGTH, DATE, Entry};
+use http::header::{CONTENT_LENGTH, DATE, EXPECT, Entry};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body::{Body as _, Frame};
 
-use super::request::RequestBody;
+use super::request::{RequestBody, Signals};
 use super::{OpenStream, SEND_BUFFER};
 use crate::net::deadlines::{Deadline, Deadlines};
 use crate::proxy::body::{Body, BodyError};
 use crate::proxy::date;
 use crate::proxy::http1::Service;
-
-/// The end of a response that is handed over without waiting for the client's flow control: as much as one frame.
-const LAST_PIECE: usize = 16 * 1024;
+use crate::proxy::http1::head::HeadError;
 
 /// Who takes less than this at a time, for as long as a client may pause, takes nothing.
 const PROGRESS: usize = 1024;
@@ -52,34 +51,67 @@ pub async fn serve<S: Service>(
     let longest_pause = open.service.limits().body_timeout;
     let bodiless = *request.method() == Method::HEAD;
     let (head, body) = request.into_parts();
-    let body = RequestBody::wrap(body, &head.headers, &deadlines, longest_pause);
-    let Some(body) = settle_empty(body).await else { return };
-    let response = {
-        let mut call = pin!(open.service.call(Request::from_parts(head, body)));
-        poll_fn(|cx| match call.as_mut().poll(cx) {
-            Poll::Ready(response) => Poll::Ready(Some(response)),
-            Poll::Pending => respond.poll_reset(cx).map(|_| None),
-        })
-        .await
+    let signals = (!body.is_end_stream()).then(Rc::<Signals>::default);
+    let body = match &signals {
+        Some(signals) => RequestBody::wrap(body, &head.headers, &deadlines, longest_pause, signals.clone()),
+        // Which can be sent again.
+        None => Body::Empty,
     };
-    let Some(response) = response else { return };
+    let Some(body) = settle_empty(body).await else { return };
+    let request = Request::from_parts(head, body);
+    let Some(response) = call(&*open.service, request, &mut respond, signals.as_deref()).await else {
+        return open.given_up(&deadlines);
+    };
     let (head, body) = finish_head(response, bodiless);
     let ends = matches!(body, Body::Empty);
     let Ok(stream) = respond.send_response(head, ends) else {
-        return respond.send_reset(Reason::INTERNAL_ERROR);
+        respond.send_reset(Reason::INTERNAL_ERROR);
+        return open.given_up(&deadlines);
     };
     if ends {
         return;
     }
-    let mut outlet = Outlet { stream, body, stall: deadlines.deadline(longest_pause), longest_pause };
+    let stall = deadlines.deadline(longest_pause);
+    let mut outlet = Outlet { stream, body, stall, longest_pause, signals };
+    outlet.moved();
     match outlet.send_body().await {
-        Ok(()) | Err(Ended::ByClient) => {}
+        Ok(()) => {}
+        Err(Ended::ByClient) => open.given_up(&deadlines),
         Err(Ended::Stalled) => outlet.stream.send_reset(Reason::CANCEL),
         Err(Ended::Broken(error)) => {
             tracing::debug!(%error, "response broken off");
             outlet.stream.send_reset(Reason::INTERNAL_ERROR);
         }
     }
+}
+
+/// Runs the service; `None` where the client gives the stream up meanwhile.
+async fn call<S: Service>(
+    service: &S,
+    request: Request<Body>,
+    respond: &mut SendResponse<Bytes>,
+    signals: Option<&Signals>,
+) -> Option<Response<Body>> {
+    // What a client waits for that does not send its body before it is told to.
+    let mut awaited = match request.headers().get(EXPECT) {
+        Some(value) if value.as_bytes().eq_ignore_ascii_case(b"100-continue") => signals,
+        Some(_) => return Some(service.refuse(HeadError::Expect)),
+        None => None,
+    };
+    let mut call = pin!(service.call(request));
+    poll_fn(|cx| {
+        if let Poll::Ready(response) = call.as_mut().poll(cx) {
+            return Poll::Ready(Some(response));
+        }
+        if awaited.take_if(|signals| signals.body_wanted.get()).is_some() {
+            let mut go_on = Response::new(());
+            *go_on.status_mut() = StatusCode::CONTINUE;
+            // Fails only where the stream is over, which the next line tells.
+            let _ = respond.send_informational(go_on);
+        }
+        respond.poll_reset(cx).map(|_| None)
+    })
+    .await
 }
 
 /// Waits for the end of a body that the client says is empty: whatever it sends instead is an error, and known to be
@@ -120,6 +152,8 @@ struct Outlet {
     body: Body,
     stall: Deadline,
     longest_pause: Duration,
+    /// `None` where the request had no body.
+    signals: Option<Rc<Signals>>,
 }
 
 impl Outlet {
@@ -152,11 +186,8 @@ impl Outlet {
         frame.await?.transpose().map_err(|error| Ended::Broken(Box::new(error)))
     }
 
-    /// Sends `data`, of which h2 takes over no more than the client has room for, but for a small last piece.
+    /// Sends `data`, of which h2 takes over no more than the client has room for: what it holds has no deadline.
     async fn send(&mut self, mut data: Bytes, last: bool) -> Result<(), Ended> {
-        if last && data.len() <= LAST_PIECE {
-            return Ok(self.stream.send_data(data, true)?);
-        }
         self.stall.reset(self.longest_pause);
         let mut taken = 0;
         while !data.is_empty() {
@@ -172,8 +203,16 @@ impl Outlet {
                 taken = 0;
             }
             self.stream.send_data(piece, last && data.is_empty())?;
+            self.moved();
         }
         Ok(())
+    }
+
+    /// Tells the body of the request that the response goes on.
+    fn moved(&self) {
+        if let Some(signals) = &self.signals {
+            signals.answer_moved.set(true);
+        }
     }
 
     /// Waits until the client has room.

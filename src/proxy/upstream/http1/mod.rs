@@ -126,7 +126,7 @@ pub async fn send(
     let head = poll_fn(|cx| exchange.poll_head(&mut reader, &mut interim, &request.parts.method, cx)).await?;
     if head.status == StatusCode::SWITCHING_PROTOCOLS {
         let asked = request::asks_for_upgrade(&request.parts.headers);
-        return upgrade(exchange, head, asked);
+        return upgrade(exchange, head, asked, timing.read);
     }
     Ok(respond(exchange, head))
 }
@@ -159,7 +159,12 @@ fn respond(mut exchange: Exchange, head: ResponseHead) -> Response<Body> {
     response
 }
 
-fn upgrade(exchange: Exchange, head: ResponseHead, asked: bool) -> Result<Response<Body>, UpstreamError> {
+fn upgrade(
+    exchange: Exchange,
+    head: ResponseHead,
+    asked: bool,
+    idle: Duration,
+) -> Result<Response<Body>, UpstreamError> {
     if !asked {
         return Err(Reason::InvalidResponse("unexpected 101").into());
     }
@@ -167,8 +172,8 @@ fn upgrade(exchange: Exchange, head: ResponseHead, asked: bool) -> Result<Respon
         return Err(Reason::InvalidResponse("101 before the end of the request").into());
     }
     let Connection { stream, input, .. } = *exchange.connection;
-    let mut response =
-        Response::new(Body::Upgraded(Box::new(Upgraded { stream, leftover: input.freeze(), guard: None })));
+    let upgraded = Upgraded { stream, leftover: input.freeze(), idle, guard: None };
+    let mut response = Response::new(Body::Upgraded(Box::new(upgraded)));
     *response.status_mut() = head.status;
     *response.headers_mut() = head.headers;
     Ok(response)
@@ -179,6 +184,8 @@ fn upgrade(exchange: Exchange, head: ResponseHead, asked: bool) -> Result<Respon
 pub struct Upgraded {
     stream: Stream,
     leftover: Bytes,
+    /// How long neither side may say anything: the timeout for reading of the route.
+    pub idle: Duration,
     /// Ends the tunnel when policy does.
     pub guard: Option<Guard>,
 }
