@@ -76,7 +76,7 @@ mod tests {
     fn served(serial: u64, secret: &str) -> Arc<HostCertificates> {
         let pair = Authority::new("test").leaf(&["a.test"]).serial(serial).issue().parse();
         let secret = Some(ObjectName::new("default", secret));
-        let certificate = Arc::new(Certificate { pair: Arc::new(pair), secret });
+        let certificate = Arc::new(Certificate { pair: Arc::new(pair), secret, handshakes: Arc::default() });
         Arc::new(HostCertificates::new(Binding { certificate, ingress: None, missing_since: None }, []))
     }
 

@@ -28,6 +28,8 @@ pub struct Lifecycle {
     /// Crashes in a row.
     crashes: u32,
     stopping: bool,
+    /// A new generation is to take over from the one that is being started.
+    wanted: bool,
     /// Why the last candidate was given up.
     given_up: Option<String>,
     /// The last crash, until something serves in place of what crashed.
@@ -96,10 +98,14 @@ impl Lifecycle {
     }
 
     /// A new generation shall take over. One that is on its way already is given up: it may have read what is
-    /// no longer true.
+    /// no longer true. Where none serves, the one that is being started has its try first; while a crash is waited
+    /// out the new one does not wait, for it may be what ends the crashes.
     pub fn restart(&mut self) -> Vec<Action> {
-        if self.stopping || !self.is_serving() {
-            // Whatever is being started becomes the one that serves, and will then ask again if it has to.
+        if self.stopping {
+            return Vec::new();
+        }
+        if !self.is_serving() && self.is_replacing() {
+            self.wanted = true;
             return Vec::new();
         }
         let mut actions = self.abandon(Role::Candidate);
@@ -128,10 +134,13 @@ impl Lifecycle {
         self.generations.insert(number, State::Serving { since: now, order: self.order });
         self.crash = None;
         let mut actions = vec![Action::Serve(number)];
+        let wanted = std::mem::take(&mut self.wanted);
         if role == Role::Candidate {
             self.given_up = None;
             // What was to be replaced has a successor.
             actions.extend(self.abandon(Role::Replacement));
+        } else if wanted {
+            actions.extend(self.restart());
         }
         actions
     }
@@ -185,8 +194,7 @@ impl Lifecycle {
 
     /// The time of [`Action::ReplaceIn`] is over.
     pub fn replace(&mut self) -> Vec<Action> {
-        let starting = |state: &State| matches!(state, State::Starting(Role::First | Role::Replacement));
-        if self.stopping || self.generations.values().any(starting) {
+        if self.stopping || self.is_replacing() {
             return Vec::new();
         }
         let role = if self.order > 0 { Role::Replacement } else { Role::First };
@@ -235,6 +243,12 @@ impl Lifecycle {
         self.generations.values().any(|state| matches!(state, State::Serving { .. }))
     }
 
+    /// Whether a generation is being started because there is no other.
+    fn is_replacing(&self) -> bool {
+        let starting = |state: &State| matches!(state, State::Starting(Role::First | Role::Replacement));
+        self.generations.values().any(starting)
+    }
+
     fn begin(&mut self, role: Role) -> Action {
         self.last += 1;
         self.generations.insert(self.last, State::Starting(role));
@@ -258,7 +272,11 @@ impl Lifecycle {
             n => BACKOFF.saturating_mul(1 << (n - 1).min(16)).min(LONGEST_BACKOFF),
         };
         self.crashes = self.crashes.saturating_add(1);
-        vec![Action::ReplaceIn(delay)]
+        let mut actions = vec![Action::ReplaceIn(delay)];
+        if std::mem::take(&mut self.wanted) {
+            actions.extend(self.restart());
+        }
+        actions
     }
 
     fn exit_when_empty(&self) -> Vec<Action> {

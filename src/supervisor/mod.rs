@@ -12,6 +12,7 @@ pub mod ledger;
 mod lifecycle;
 pub mod link;
 pub mod messages;
+mod retry;
 mod service;
 mod sockets;
 
@@ -37,6 +38,7 @@ use self::messages::{
     Closing, Crash, FromGeneration, GenerationState, GenerationStatus, Listener, Start, Status, TicketKeys,
     ToGeneration,
 };
+use self::retry::Retry;
 use self::service::Service;
 use self::sockets::Sockets;
 use crate::clock;
@@ -73,6 +75,7 @@ pub fn run(arguments: Vec<OsString>, logging: Logging) -> anyhow::Result<ExitCod
             status: Status::default(),
             last_crash: None,
             replace_at: None,
+            retry: Retry::default(),
             service: Service::default(),
             heard,
         };
@@ -101,6 +104,8 @@ struct Supervisor {
     status: Status,
     last_crash: Option<Crash>,
     replace_at: Option<Instant>,
+    /// For settings that wait for a new generation.
+    retry: Retry,
     service: Service,
     heard: mpsc::UnboundedSender<(u64, Heard)>,
 }
@@ -232,12 +237,21 @@ impl Supervisor {
 
     fn restart_wanted(&mut self, number: u64, keys: &[String]) -> Vec<Action> {
         let serves = self.lifecycle.state(number) == Some(GenerationState::Serving);
-        if !serves || self.last_good.settings.restart != RestartMode::Automatic {
+        if !serves {
+            return Vec::new();
+        }
+        self.retry = Retry::default();
+        if self.last_good.settings.restart != RestartMode::Automatic {
             return Vec::new();
         }
         if keys.is_empty() {
-            return self.lifecycle.no_restart();
+            return match self.next_image {
+                NextImage::None => self.lifecycle.no_restart(),
+                // An upgrade goes on, with the settings as they are again.
+                NextImage::Waiting(_) | NextImage::Trying(..) => self.lifecycle.restart(),
+            };
         }
+        self.retry = Retry::wanted();
         tracing::info!(settings = keys.join(", "), "changed settings need a new generation: it is started");
         self.lifecycle.restart()
     }
@@ -285,6 +299,7 @@ impl Supervisor {
         if state == Some(GenerationState::Starting) && self.lifecycle.is_serving() {
             // The start has failed: systemd waits for the outcome.
             self.service.ready();
+            self.retry.failed(Instant::now());
         }
         self.close_unused();
         actions
@@ -320,6 +335,7 @@ impl Supervisor {
                 let reason = format!("generation {number}: cannot be started: {error}");
                 tracing::error!("{reason}");
                 self.next_image.take(number);
+                self.retry.failed(Instant::now());
                 let ended = lifecycle::Ended { reason, code: Some(1) };
                 self.lifecycle.ended(number, &ended, Clock::now())
             }
@@ -374,6 +390,7 @@ impl Supervisor {
             generation.waiting_for = None;
             generation.tell(&ToGeneration::Serve);
         }
+        self.retry = Retry::default();
         self.take_over(number);
         // Told with the next change: it has not heard any of it.
         self.status = Status::default();
@@ -437,7 +454,7 @@ impl Supervisor {
     fn next_deadline(&self) -> Instant {
         const LONG: Duration = Duration::from_secs(3600);
         let deadlines = self.generations.values().filter_map(|generation| generation.deadline);
-        deadlines.chain(self.replace_at).min().unwrap_or_else(|| Instant::now() + LONG)
+        deadlines.chain(self.replace_at).chain(self.retry.at()).min().unwrap_or_else(|| Instant::now() + LONG)
     }
 
     fn time_out(&mut self) -> Vec<Action> {
@@ -445,6 +462,10 @@ impl Supervisor {
         let mut actions = Vec::new();
         if self.replace_at.take_if(|at| *at <= now).is_some() {
             actions.extend(self.lifecycle.replace());
+        }
+        if self.retry.take_due(now) {
+            tracing::info!("changed settings still need a new generation: it is started again");
+            actions.extend(self.lifecycle.restart());
         }
         for (number, generation) in &mut self.generations {
             if generation.deadline.take_if(|at| *at <= now).is_none() {
@@ -457,6 +478,7 @@ impl Supervisor {
                         generation.waiting_for.as_deref().unwrap_or("it did not say what it waits for");
                     let reason = format!("generation {number}: not ready within {limit} s: {waiting}");
                     tracing::error!("{reason}");
+                    self.retry.failed(now);
                     actions.extend(self.lifecycle.timed_out(*number, reason));
                 }
                 _ => generation.kill(),

@@ -120,6 +120,34 @@ fn a_crash_during_a_handover_is_replaced_beside_the_candidate() {
 }
 
 #[test]
+fn an_upgrade_asked_for_during_a_start_begins_after_it() {
+    let now = Instant::now();
+    let mut lifecycle = Lifecycle::default();
+    lifecycle.start();
+    assert_eq!(lifecycle.restart(), []);
+    assert_eq!(lifecycle.ready(1, now), [Action::Serve(1), Action::Start(2, Role::Candidate)]);
+    assert_eq!(lifecycle.ready(2, now), [Action::Serve(2)], "once");
+}
+
+#[test]
+fn an_upgrade_can_end_crashes() {
+    let now = Instant::now();
+    let mut lifecycle = serving(now);
+    // While the next start is waited out: at once, and the old program has its turn all the same.
+    lifecycle.ended(1, &killed(), now);
+    assert_eq!(lifecycle.restart(), [Action::Start(2, Role::Candidate)]);
+    assert_eq!(lifecycle.replace(), [Action::Start(3, Role::Replacement)]);
+    // While one is being started: when that has crashed as well.
+    assert_eq!(lifecycle.ended(2, &failed("no better"), now), []);
+    assert_eq!(lifecycle.restart(), []);
+    let delay = Duration::from_millis(100);
+    let next = [Action::ReplaceIn(delay), Action::Start(4, Role::Candidate)];
+    assert_eq!(lifecycle.ended(3, &killed(), now), next);
+    assert_eq!(lifecycle.ready(4, now), [Action::Serve(4)]);
+    assert_eq!(lifecycle.last_error(), None);
+}
+
+#[test]
 fn one_that_crashes_before_its_first_connection_leaves_the_old_one_alone() {
     let now = Instant::now();
     let mut lifecycle = serving(now);
