@@ -1,9 +1,9 @@
 //! From a key to the names of the objects that have it, both sides in order.
 
-use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, btree_map};
 
 use super::objects::ObjectName;
+use super::table::Entry;
 
 pub(super) struct Index<K>(BTreeMap<K, Names>);
 
@@ -20,14 +20,22 @@ impl<K> Default for Index<K> {
 }
 
 impl<K: Ord> Index<K> {
-    pub fn insert(&mut self, key: K, name: ObjectName) {
-        match self.0.entry(key) {
-            Entry::Vacant(entry) => _ = entry.insert(Names::One(name)),
-            Entry::Occupied(mut entry) => entry.get_mut().insert(name),
+    /// Files an object under `key` as it comes, and takes it out as it goes.
+    pub fn file(&mut self, key: K, name: &ObjectName, entry: Entry) {
+        match entry {
+            Entry::In => self.insert(key, name.clone()),
+            Entry::Out => self.remove(&key, name),
         }
     }
 
-    pub fn remove(&mut self, key: &K, name: &ObjectName) {
+    fn insert(&mut self, key: K, name: ObjectName) {
+        match self.0.entry(key) {
+            btree_map::Entry::Vacant(entry) => _ = entry.insert(Names::One(name)),
+            btree_map::Entry::Occupied(mut entry) => entry.get_mut().insert(name),
+        }
+    }
+
+    fn remove(&mut self, key: &K, name: &ObjectName) {
         if self.0.get_mut(key).is_some_and(|names| names.remove(name)) {
             self.0.remove(key);
         }

@@ -7,6 +7,7 @@ mod index;
 pub mod objects;
 mod policies;
 mod references;
+mod table;
 #[cfg(test)]
 mod tests;
 
@@ -26,6 +27,7 @@ use objects::{
 pub use policies::LastGood;
 use references::{ingress_clusters, ingress_secrets, pem_hosts, service_of, staplable_leaf};
 pub use references::{ingress_hosts, www_partners};
+use table::{Entry, Table};
 
 /// The key of a ConfigMap that holds the root certificates of a mesh, as istiod writes it.
 pub const ROOT_CERTIFICATES: &str = "root-cert.pem";
@@ -48,16 +50,16 @@ pub enum Event {
 #[derive(Default)]
 pub struct Store {
     authorization_policies: LastGood<AuthorizationPolicy>,
-    config_maps: HashMap<ObjectName, Arc<ConfigMap>>,
-    endpoint_slices: HashMap<ObjectName, Arc<EndpointSlice>>,
-    ingresses: HashMap<ObjectName, Arc<Ingress>>,
-    ingress_classes: HashMap<ObjectName, Arc<IngressClass>>,
-    namespaces: HashMap<ObjectName, Arc<Namespace>>,
+    config_maps: Table<ConfigMap>,
+    endpoint_slices: Table<EndpointSlice>,
+    ingresses: Table<Ingress>,
+    ingress_classes: Table<IngressClass>,
+    namespaces: Table<Namespace>,
     peer_authentications: LastGood<PeerAuthentication>,
-    pods: HashMap<ObjectName, Arc<Pod>>,
+    pods: Table<Pod>,
     ready_policies: LastGood<ReadyPolicy>,
-    secrets: HashMap<ObjectName, Arc<Secret>>,
-    services: HashMap<ObjectName, Arc<Service>>,
+    secrets: Table<Secret>,
+    services: Table<Service>,
     staples: HashMap<[u8; 32], Arc<OcspStatus>>,
 
     ingresses_by_host: Index<HostPattern>,
@@ -105,10 +107,7 @@ impl Store {
         self.put(Object::Ingress(ingress));
         let changes = self.take_changes();
         let result = look(self, &changes);
-        match before {
-            Some(before) => self.put(Object::Ingress(Arc::unwrap_or_clone(before))),
-            None => self.remove(Kind::Ingress, &name),
-        }
+        self.set_ingress(&name, before);
         self.changes = pending;
         result
     }
@@ -250,83 +249,16 @@ impl Store {
             Object::UnreadablePolicy(_, _) => {
                 self.changes.policies |= self.authorization_policies.put_unreadable(name);
             }
-            Object::Pod(new) => {
-                // Most of what happens to a pod is of no interest here.
-                if self.pods.get(&name).is_some_and(|old| **old == new) {
-                    return;
-                }
-                self.remove(Kind::Pod, &name);
-                for address in &new.addresses {
-                    self.changes.pods.insert(*address);
-                    self.pods_by_address.insert(*address, name.clone());
-                }
-                if !new.listed.is_empty() {
-                    self.listing_pods.insert(name.clone());
-                    self.changes.policies = true;
-                }
-                self.pods.insert(name, Arc::new(new));
-            }
-            Object::ConfigMap(new) => {
-                self.changes.trust |= new.data.contains_key(ROOT_CERTIFICATES);
-                let old = self.config_maps.insert(name, Arc::new(new));
-                self.changes.trust |= old.is_some_and(|old| old.data.contains_key(ROOT_CERTIFICATES));
-            }
-            Object::Namespace(new) => {
-                self.namespaces.insert(name, Arc::new(new));
-            }
-            Object::IngressClass(new) => {
-                self.ingress_classes.insert(name, Arc::new(new));
-                self.changes.all_hosts = true;
-            }
-            Object::Service(new) => {
-                self.touch_service(&name);
-                self.forget_addresses(&name);
-                for address in &new.addresses {
-                    self.changes.services.insert(*address);
-                    self.services_by_address.insert(*address, name.clone());
-                }
-                self.services.insert(name, Arc::new(new));
-            }
-            Object::EndpointSlice(new) => {
-                self.remove(Kind::EndpointSlice, &name);
-                if let Some(service) = service_of(&new) {
-                    self.touch_service(&service);
-                    self.slices_by_service.insert(service, name.clone());
-                }
-                self.endpoint_slices.insert(name, Arc::new(new));
-            }
-            Object::Secret(new) => {
-                self.remove(Kind::Secret, &name);
-                for host in pem_hosts(&new) {
-                    self.changes.certificates.insert(host.clone());
-                    self.pem_pairs_by_name.insert(host, name.clone());
-                }
-                if let Some(leaf) = staplable_leaf(&new) {
-                    self.secrets_by_leaf.insert(leaf, name.clone());
-                }
-                self.touch_secret(&name);
-                self.secrets.insert(name, Arc::new(new));
-            }
-            Object::Ingress(new) => {
-                self.remove(Kind::Ingress, &name);
-                for host in ingress_hosts(&new) {
-                    self.changes.hosts.insert(host.clone());
-                    self.ingresses_by_host.insert(host, name.clone());
-                }
-                for host in www_partners(&new) {
-                    self.changes.hosts.insert(host.clone());
-                    self.ingresses_by_www_partner.insert(host, name.clone());
-                }
-                for secret in ingress_secrets(&new) {
-                    self.ingresses_by_secret.insert(secret, name.clone());
-                }
-                for cluster in ingress_clusters(&new) {
-                    self.changes.clusters.insert(cluster.clone());
-                    self.ingresses_by_cluster.insert(cluster, name.clone());
-                }
-                self.changes.ingresses.insert(name.clone());
-                self.ingresses.insert(name, Arc::new(new));
-            }
+            // Most of what happens to a pod is of no interest here.
+            Object::Pod(new) if self.pods.get(&name).is_some_and(|old| **old == new) => {}
+            Object::Pod(new) => self.set_pod(&name, Some(new.into())),
+            Object::ConfigMap(new) => self.set_config_map(&name, Some(new.into())),
+            Object::Namespace(new) => self.set_namespace(&name, Some(new.into())),
+            Object::IngressClass(new) => self.set_ingress_class(&name, Some(new.into())),
+            Object::Service(new) => self.set_service(&name, Some(new.into())),
+            Object::EndpointSlice(new) => self.set_endpoint_slice(&name, Some(new.into())),
+            Object::Secret(new) => self.set_secret(&name, Some(new.into())),
+            Object::Ingress(new) => self.set_ingress(&name, Some(new.into())),
         }
     }
 
@@ -335,71 +267,102 @@ impl Store {
             Kind::Authorization => self.changes.policies |= self.ready_policies.remove(name),
             Kind::AuthorizationPolicy => self.changes.policies |= self.authorization_policies.remove(name),
             Kind::PeerAuthentication => self.changes.policies |= self.peer_authentications.remove(name),
-            Kind::Pod => {
-                self.changes.policies |= self.listing_pods.remove(name);
-                if let Some(old) = self.pods.remove(name) {
-                    for address in &old.addresses {
-                        self.pods_by_address.remove(address, name);
-                        self.changes.pods.insert(*address);
-                    }
-                }
+            Kind::Pod => self.set_pod(name, None),
+            Kind::ConfigMap => self.set_config_map(name, None),
+            Kind::Namespace => self.set_namespace(name, None),
+            Kind::IngressClass => self.set_ingress_class(name, None),
+            Kind::Service => self.set_service(name, None),
+            Kind::EndpointSlice => self.set_endpoint_slice(name, None),
+            Kind::Secret => self.set_secret(name, None),
+            Kind::Ingress => self.set_ingress(name, None),
+        }
+    }
+}
+
+/// One function for each kind, by which an object takes its place and leaves it: what it touches and where it is filed
+/// is said once.
+impl Store {
+    fn set_pod(&mut self, name: &ObjectName, new: Option<Arc<Pod>>) {
+        for (pod, entry) in self.pods.replace(name, new) {
+            for address in &pod.addresses {
+                self.pods_by_address.file(*address, name, entry);
+                self.changes.pods.insert(*address);
             }
-            Kind::ConfigMap => {
-                let old = self.config_maps.remove(name);
-                self.changes.trust |= old.is_some_and(|old| old.data.contains_key(ROOT_CERTIFICATES));
+            if !pod.listed.is_empty() {
+                self.changes.policies = true;
+                match entry {
+                    Entry::In => self.listing_pods.insert(name.clone()),
+                    Entry::Out => self.listing_pods.remove(name),
+                };
             }
-            Kind::Namespace => {
-                self.namespaces.remove(name);
+        }
+    }
+
+    fn set_config_map(&mut self, name: &ObjectName, new: Option<Arc<ConfigMap>>) {
+        for (map, _) in self.config_maps.replace(name, new) {
+            self.changes.trust |= map.data.contains_key(ROOT_CERTIFICATES);
+        }
+    }
+
+    fn set_namespace(&mut self, name: &ObjectName, new: Option<Arc<Namespace>>) {
+        // Nothing is compiled of them.
+        self.namespaces.replace(name, new).for_each(drop);
+    }
+
+    fn set_ingress_class(&mut self, name: &ObjectName, new: Option<Arc<IngressClass>>) {
+        self.changes.all_hosts |= self.ingress_classes.replace(name, new).next().is_some();
+    }
+
+    fn set_service(&mut self, name: &ObjectName, new: Option<Arc<Service>>) {
+        for (service, entry) in self.services.replace(name, new) {
+            for address in &service.addresses {
+                self.services_by_address.file(*address, name, entry);
+                self.changes.services.insert(*address);
             }
-            Kind::IngressClass => {
-                self.changes.all_hosts |= self.ingress_classes.remove(name).is_some();
+            self.touch_service(name);
+        }
+    }
+
+    fn set_endpoint_slice(&mut self, name: &ObjectName, new: Option<Arc<EndpointSlice>>) {
+        for (slice, entry) in self.endpoint_slices.replace(name, new) {
+            if let Some(service) = service_of(&slice) {
+                self.touch_service(&service);
+                self.slices_by_service.file(service, name, entry);
             }
-            Kind::Service => {
-                self.forget_addresses(name);
-                if self.services.remove(name).is_some() {
-                    self.touch_service(name);
-                }
+        }
+    }
+
+    fn set_secret(&mut self, name: &ObjectName, new: Option<Arc<Secret>>) {
+        for (secret, entry) in self.secrets.replace(name, new) {
+            for host in pem_hosts(&secret) {
+                self.changes.certificates.insert(host.clone());
+                self.pem_pairs_by_name.file(host, name, entry);
             }
-            Kind::EndpointSlice => {
-                if let Some(old) = self.endpoint_slices.remove(name)
-                    && let Some(service) = service_of(&old)
-                {
-                    self.touch_service(&service);
-                    self.slices_by_service.remove(&service, name);
-                }
+            if let Some(leaf) = staplable_leaf(&secret) {
+                self.secrets_by_leaf.file(leaf, name, entry);
             }
-            Kind::Secret => {
-                if let Some(old) = self.secrets.remove(name) {
-                    for host in pem_hosts(&old) {
-                        self.pem_pairs_by_name.remove(&host, name);
-                        self.changes.certificates.insert(host);
-                    }
-                    if let Some(leaf) = staplable_leaf(&old) {
-                        self.secrets_by_leaf.remove(&leaf, name);
-                    }
-                    self.touch_secret(name);
-                }
+            self.touch_secret(name);
+        }
+    }
+
+    fn set_ingress(&mut self, name: &ObjectName, new: Option<Arc<Ingress>>) {
+        for (ingress, entry) in self.ingresses.replace(name, new) {
+            for host in ingress_hosts(&ingress) {
+                self.changes.hosts.insert(host.clone());
+                self.ingresses_by_host.file(host, name, entry);
             }
-            Kind::Ingress => {
-                if let Some(old) = self.ingresses.remove(name) {
-                    for host in ingress_hosts(&old) {
-                        self.ingresses_by_host.remove(&host, name);
-                        self.changes.hosts.insert(host);
-                    }
-                    for host in www_partners(&old) {
-                        self.ingresses_by_www_partner.remove(&host, name);
-                        self.changes.hosts.insert(host);
-                    }
-                    for secret in ingress_secrets(&old) {
-                        self.ingresses_by_secret.remove(&secret, name);
-                    }
-                    for cluster in ingress_clusters(&old) {
-                        self.ingresses_by_cluster.remove(&cluster, name);
-                        self.changes.clusters.insert(cluster);
-                    }
-                    self.changes.ingresses.insert(name.clone());
-                }
+            for host in www_partners(&ingress) {
+                self.changes.hosts.insert(host.clone());
+                self.ingresses_by_www_partner.file(host, name, entry);
             }
+            for secret in ingress_secrets(&ingress) {
+                self.ingresses_by_secret.file(secret, name, entry);
+            }
+            for cluster in ingress_clusters(&ingress) {
+                self.changes.clusters.insert(cluster.clone());
+                self.ingresses_by_cluster.file(cluster, name, entry);
+            }
+            self.changes.ingresses.insert(name.clone());
         }
     }
 
@@ -415,14 +378,6 @@ impl Store {
         if before.is_none_or(|before| before.state != status.state) {
             let secrets: Vec<_> = self.secrets_by_leaf.get(&leaf).cloned().collect();
             secrets.iter().for_each(|secret| self.touch_secret(secret));
-        }
-    }
-
-    fn forget_addresses(&mut self, service: &ObjectName) {
-        let Some(old) = self.services.get(service) else { return };
-        for address in &old.addresses {
-            self.services_by_address.remove(address, service);
-            self.changes.services.insert(*address);
         }
     }
 

@@ -102,3 +102,34 @@ fn a_service_touches_its_own_backends_only() {
     })));
     assert_eq!(store.take_changes().clusters, HashSet::from([cluster("web")]));
 }
+
+#[test]
+fn what_goes_touches_what_it_touched_as_it_came_and_is_filed_nowhere() {
+    let mut store = Store::new();
+    store.apply(Event::Apply(secret("tls")));
+    store.apply(Event::Apply(ingress("one", "www.one.test", "tls", "web")));
+    let came = store.take_changes();
+    store.apply(Event::Delete(Kind::Ingress, ObjectName::new("a", "one")));
+    let went = store.take_changes();
+    assert_eq!((&went.hosts, &went.clusters), (&came.hosts, &came.clusters));
+    assert_eq!(went.ingresses, came.ingresses);
+    assert!(store.hosts().is_empty() && store.clusters().next().is_none());
+    store.apply(Event::Apply(secret("tls")));
+    assert!(store.take_changes().certificates.is_empty(), "nobody names it any more");
+
+    let slice = |service: &str| {
+        Object::EndpointSlice(EndpointSlice {
+            metadata: metadata("a", "slice"),
+            service: Some(service.into()),
+            ports: Vec::new(),
+            endpoints: Vec::new(),
+        })
+    };
+    let slices =
+        |store: &Store, service: &str| store.endpoint_slices_of(&ObjectName::new("a", service)).count();
+    store.apply(Event::Apply(slice("web")));
+    store.apply(Event::Apply(slice("mail")));
+    assert_eq!((slices(&store, "web"), slices(&store, "mail")), (0, 1));
+    store.apply(Event::Delete(Kind::EndpointSlice, ObjectName::new("a", "slice")));
+    assert_eq!(slices(&store, "mail"), 0);
+}
