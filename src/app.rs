@@ -50,6 +50,7 @@ use crate::tls::tickets::Tickets;
 use sockets::Sockets;
 use source_state::SourceState;
 use stapler::Stapler;
+pub use start::NoManifests;
 use succession::Succession;
 use webhook::Webhook;
 use workers::Workers;
@@ -87,6 +88,7 @@ pub fn serve(
     for notice in &loaded.notices {
         tracing::warn!(key = notice.key, origin = %notice.origin, "{}", notice.message);
     }
+    start::make_state_dir(&settings);
     let sockets = Sockets::from_supervisor(&settings, &link)?;
     let tickets = Tickets::new(settings.ssl_session_timeout)?;
     if let Some(keys) = &start.tickets {
@@ -271,7 +273,7 @@ impl Control {
 
     /// Lets connections finish. The supervisor ends it if it takes too long.
     async fn drain(&mut self, closing: Closing) {
-        tracing::info!(generation = self.succession.generation, "draining: connections are let finish");
+        tracing::info!(generation = self.succession.generation, "draining: open connections may finish");
         self.draining = true;
         // Nothing is compiled any more, and what is kept on disk is the next generation's to keep.
         if let Some(source) = self.source.take() {

@@ -33,6 +33,7 @@ use crate::net::listen;
 use crate::settings::Settings;
 use crate::settings::choices::Source;
 use crate::sources::kubernetes;
+use crate::telemetry::causes::with_causes;
 use crate::tls::own_identity::OwnIdentity;
 
 /// The pause after a start that failed.
@@ -102,8 +103,8 @@ impl WorkloadCa {
                     match run(&settings, &identity, &metrics, &sockets, &problem, stop.clone()).await {
                         Ok(()) => return,
                         Err(error) => {
-                            tracing::error!(error = format!("{error:#}"), "the workload CA is not up");
-                            problem.send_replace(Some(format!("{error:#}")));
+                            tracing::error!(error = with_causes(&error), "the workload CA is not up");
+                            problem.send_replace(Some(with_causes(&error)));
                         }
                     }
                     tokio::select! {

@@ -17,7 +17,7 @@ use super::channel::Channel;
 pub struct Image(File);
 
 /// The hidden subcommand that a generation runs.
-pub const SUBCOMMAND: &str = "worker";
+const SUBCOMMAND: &str = "generation";
 
 /// Variables by which systemd speaks to the supervisor alone.
 const FOR_THE_SUPERVISOR: [&str; 4] = ["NOTIFY_SOCKET", "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"];

@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::rc::Rc;
 use std::time::{Duration, Instant as Clock};
 
 use anyhow::Context;
@@ -30,7 +31,6 @@ use tokio::time::{Instant, sleep_until};
 use self::channel::Channel;
 use self::generation::{Generation, Heard};
 use self::image::Image;
-pub use self::image::SUBCOMMAND;
 use self::ledger::{Entry, Ledger};
 use self::lifecycle::{Action, Exit, Lifecycle, Role};
 use self::messages::{
@@ -52,7 +52,7 @@ const LAST_MOMENTS: Duration = Duration::from_secs(10);
 /// # Errors
 /// The system refused something that is needed from the start. Whatever is wrong with the settings is told by the
 /// first generation, and ends this process with the same code.
-pub fn run(arguments: Vec<OsString>, logging: Logging) -> anyhow::Result<ExitCode> {
+pub fn run(arguments: Vec<OsString>, logging: Rc<Logging>) -> anyhow::Result<ExitCode> {
     let activated = inherit::activated().context("cannot take the sockets from systemd")?;
     let (image, path) = Image::own().context("cannot find this program in /proc")?;
     let runtime =
@@ -90,7 +90,7 @@ struct Supervisor {
     image: Image,
     /// The program of a candidate, until it is ready.
     next_image: Option<(u64, Image)>,
-    logging: Logging,
+    logging: Rc<Logging>,
     lifecycle: Lifecycle,
     generations: BTreeMap<u64, Generation>,
     sockets: Sockets,
@@ -137,7 +137,7 @@ impl Supervisor {
     }
 
     fn stop(&mut self, signal: &str) -> Vec<Action> {
-        tracing::info!(signal, "ending: connections are let finish");
+        tracing::info!(signal, "ending: open connections may finish");
         self.service.stopping();
         self.replace_at = None;
         // While the generations end nothing is queued for them any more.
@@ -271,7 +271,10 @@ impl Supervisor {
         let actions = self.lifecycle.ended(number, &ended, Clock::now());
         match state {
             Some(GenerationState::Serving) => tracing::error!(reason = ended.reason, "a generation crashed"),
-            Some(GenerationState::Starting) => tracing::error!(reason = ended.reason, "not started"),
+            Some(GenerationState::Starting) => {
+                // A line for each thing to repair.
+                ended.reason.lines().for_each(|line| tracing::error!("not started: {line}"));
+            }
             Some(GenerationState::Draining) => tracing::info!(generation = number, "drained"),
             None => {}
         }
