@@ -59,6 +59,7 @@ use handover::Handover;
 use sockets::Sockets;
 use source_state::SourceState;
 use stapler::Stapler;
+pub use start::NoManifests;
 use webhook::Webhook;
 use workers::Workers;
 use workload_ca::WorkloadCa;
@@ -93,6 +94,7 @@ pub fn serve(
     logging.set(&loaded.settings);
     let settings = Arc::new(loaded.settings.clone());
     edits::log_notices(&loaded.notices);
+    start::make_state_dir(&settings);
     let sockets = Sockets::from_supervisor(&settings, &link)?;
     let tickets = Tickets::new(settings.ssl_session_timeout)?;
     if let Some(keys) = &start.tickets {
@@ -291,7 +293,7 @@ impl Control {
 
     /// Lets connections finish. The supervisor ends it if it takes too long.
     async fn drain(&mut self, closing: Closing) {
-        tracing::info!(generation = self.handover.generation, "draining: connections are let finish");
+        tracing::info!(generation = self.handover.generation, "draining: open connections may finish");
         self.draining = true;
         // Nothing is compiled any more, and what is kept on disk is the next generation's to keep.
         if let Some(source) = self.source.take() {

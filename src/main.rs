@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use portcullis::cli::{ca, certs, check, demo, diff, policy, restart, serve, status, tickets, worker};
-use portcullis::settings::flags::ServeArgs;
+use portcullis::cli::{ca, certs, check, demo, diff, generation, policy, restart, serve, status, tickets};
+use portcullis::telemetry::causes::with_causes;
 
 #[cfg(feature = "jemalloc")]
 #[global_allocator]
@@ -20,11 +20,10 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run the gateway
-    Serve(Box<ServeArgs>),
-    /// One worker generation; started by serve
-    #[command(hide = true)]
-    Worker(Box<ServeArgs>),
+    Serve(Box<serve::Serve>),
+    // An older supervisor starts this program by the older name.
+    #[command(hide = true, alias = "worker")]
+    Generation(Box<generation::GenerationArgs>),
     Demo(demo::Demo),
     Check(check::Check),
     Diff(diff::DiffArgs),
@@ -45,20 +44,20 @@ fn main() -> ExitCode {
         portcullis::tls::install_provider();
     }
     let result = match command {
-        Command::Serve(args) => serve::run(*args),
-        Command::Worker(args) => worker::run(*args),
+        Command::Serve(args) => args.run(),
+        Command::Generation(args) => args.run(),
         Command::Demo(args) => args.run(),
         Command::Check(args) => args.run(),
-        Command::Diff(args) => args.run().map_err(Into::into),
-        Command::Policy(args) => Ok(policy::run(args)),
-        Command::Ca(args) => Ok(ca::run(args)),
-        Command::Certs(args) => args.run().map_err(Into::into),
-        Command::Status(args) => args.run().map_err(Into::into),
-        Command::Restart(args) => args.run().map_err(Into::into),
-        Command::Tickets(args) => args.run().map_err(Into::into),
+        Command::Diff(args) => args.run(),
+        Command::Policy(args) => args.run(),
+        Command::Ca(args) => args.run(),
+        Command::Certs(args) => args.run(),
+        Command::Status(args) => args.run(),
+        Command::Restart(args) => args.run(),
+        Command::Tickets(args) => args.run(),
     };
     result.unwrap_or_else(|error| {
-        eprintln!("error: {error:#}");
+        eprintln!("error: {}", with_causes(&error));
         ExitCode::FAILURE
     })
 }

@@ -119,6 +119,8 @@ pub enum HostError {
     Label,
     #[error("the host has a character other than letters, digits, '-', '_' and '.'")]
     Character,
+    #[error("'*' can only stand for the first label as a whole, as in *.example.com")]
+    Wildcard,
     #[error("the port is not a number from 0 to 65535")]
     Port,
 }
@@ -154,6 +156,7 @@ pub fn canonical_host(input: &str) -> Result<Cow<'_, str>, HostError> {
             }
             b'A'..=b'Z' => upper = true,
             b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' => {}
+            b'*' => return Err(HostError::Wildcard),
             _ => return Err(HostError::Character),
         }
         label += 1;
@@ -194,6 +197,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_wildcard_that_is_none_is_told_as_such() {
+        for odd in ["*.*.example.com", "a.*.example.com", "a*.example.com"] {
+            assert_eq!(HostPattern::parse(odd), Err(HostError::Wildcard), "{odd}");
+        }
+    }
+
+    #[test]
     fn spellings_of_one_host_are_one() {
         for spelling in ["example.com", "EXAMPLE.com", "example.com.", "example.com:443", "Example.Com.:8443"]
         {
@@ -221,7 +231,7 @@ mod tests {
             ("a@b", Character),
             ("a/b", Character),
             ("a, b", Character),
-            ("*", Character),
+            ("*", Wildcard),
             ("bücher.example", Character),
             ("a\0b", Character),
             ("a:99999", Port),

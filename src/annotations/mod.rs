@@ -187,7 +187,7 @@ fn judge(name: &str, value: &str, settings: &Settings) -> Option<(Severity, &'st
     if let Some(annotation) = ANNOTATIONS.iter().find(|annotation| annotation.name() == name) {
         let error = annotation.apply(value, &mut PolicyDraft::new(settings)).err()?;
         let message = format!(
-            "{name} must be {}; {} is {error}. It is ignored, what holds is: {}.",
+            "{name} must be {}; {} is {error}. It is ignored; in force is: {}.",
             annotation.expects(),
             quoted(value),
             annotation.default(),

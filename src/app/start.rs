@@ -1,21 +1,39 @@
 //! What the control loop starts beside itself: the admin port and the sources.
 
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::bail;
 use prometheus_client::registry::Registry;
+use rustix::fs::{Access, access};
 use tokio::sync::mpsc;
 
 use super::workload_ca::WorkloadCa;
 use super::{Control, config_map};
 use crate::admin::{self, AdminState};
+use crate::settings::Settings;
 use crate::settings::choices::Source;
 use crate::sources::Batch;
 use crate::sources::directory::Directory;
 use crate::sources::kubernetes::{self, Keep, Kubernetes};
 use crate::sources::mesh_files::MeshFiles;
 use crate::status::Outbox;
+
+/// The directory source has nothing to read.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("no manifests: name a folder with --manifests DIR")]
+pub struct NoManifests;
+
+/// Makes the folder for what outlives the process. Serving goes on without one.
+pub(super) fn make_state_dir(settings: &Settings) {
+    let Some(folder) = &settings.state_dir else { return };
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    let usable = made.and_then(|()| Ok(access(folder, Access::WRITE_OK | Access::EXEC_OK)?));
+    if let Err(error) = usable {
+        tracing::warn!(state_dir = %folder.display(), %error, "nothing can be kept in the state directory");
+    }
+}
 
 impl Control {
     pub(super) fn start_admin(&mut self) -> anyhow::Result<()> {
@@ -52,7 +70,7 @@ impl Control {
         match self.settings.source {
             Source::Directory => {
                 if self.settings.manifests.is_empty() {
-                    bail!("no manifests: name a folder with --manifests DIR");
+                    return Err(NoManifests.into());
                 }
                 let mut roots = self.settings.manifests.clone();
                 roots.extend(self.ca.iter().flat_map(WorkloadCa::source_folders));

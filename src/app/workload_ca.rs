@@ -34,6 +34,7 @@ use crate::pod::PodIdentity;
 use crate::settings::Settings;
 use crate::settings::choices::Source;
 use crate::sources::kubernetes;
+use crate::telemetry::causes::with_causes;
 use crate::tls::own_identity::OwnIdentity;
 
 /// The pause after a start that failed.
@@ -110,7 +111,7 @@ impl WorkloadCa {
                     match run(&settings, &identity, &pod, &metrics, &sockets, &problem, stop.clone()).await {
                         Ok(()) => return,
                         Err(error) => {
-                            problem.send_replace(Some(format!("{error:#}")));
+                            problem.send_replace(Some(with_causes(&error)));
                         }
                     }
                     tokio::select! {

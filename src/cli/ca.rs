@@ -53,7 +53,7 @@ enum Command {
     RotateKey(root::RotateKeyArgs),
     /// Issue a certificate with a new key.
     Issue(issue::IssueArgs),
-    /// Have a running CSR service sign a new key, authenticated by a token.
+    /// Have a running CSR service sign a new key, authenticated by a token or by a certificate to renew.
     Csr(csr::CsrArgs),
     /// Check a certificate chain against the trusted roots.
     Verify(verify::VerifyArgs),
@@ -62,6 +62,7 @@ enum Command {
 }
 
 #[derive(Args)]
+#[command(next_help_heading = "The CA, for every ca command")]
 struct Common {
     /// Where Secrets, ConfigMaps and ServiceAccounts are.
     #[arg(long, global = true, value_enum, env = "PORTCULLIS_SOURCE", default_value_t = Source::Directory)]
@@ -96,7 +97,7 @@ struct Common {
         default_value = "istio-system"
     )]
     storage_namespace: String,
-    /// Key of a root that is made.
+    /// Algorithm of the key of a root that is made.
     #[arg(long, global = true, value_enum, default_value_t = KeyAlgorithm::EcdsaP256)]
     key_algorithm: KeyAlgorithm,
     /// Life of a root that is made, such as 3650d.
@@ -124,15 +125,14 @@ enum OutputFormat {
     Json,
 }
 
-/// Runs the command and says how it went.
-pub fn run(args: CaArgs) -> ExitCode {
-    let output = Output { json: args.common.output == OutputFormat::Json };
-    match execute(args, output) {
-        Ok(code) => code,
-        Err(error) => {
-            output.error(&error);
-            ExitCode::from(1)
-        }
+impl CaArgs {
+    /// Runs the command and says how it went.
+    ///
+    /// # Errors
+    /// The operation failed, and the output is text: as JSON, errors are told here.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let output = Output { json: self.common.output == OutputFormat::Json };
+        execute(self, output).or_else(|error| output.tell(error))
     }
 }
 
@@ -166,7 +166,7 @@ impl Context {
     async fn new(common: Common) -> anyhow::Result<Self> {
         let trust_domain = identity::trust_domain(&common.trust_domain)?;
         let extra_roots = match &common.root_cert {
-            Some(path) => RootBundle::from_pem(&read(path)?)?,
+            Some(path) => read_roots(path)?,
             None => RootBundle::default(),
         };
         let root = RootOptions {
@@ -218,6 +218,14 @@ impl Context {
 
 fn now() -> OffsetDateTime {
     OffsetDateTime::now_utc()
+}
+
+/// The certificates of a PEM file that are to be trusted.
+fn read_roots(path: &std::path::Path) -> anyhow::Result<RootBundle> {
+    use anyhow::Context as _;
+    let roots = RootBundle::from_pem(&read(path)?).with_context(|| path.display().to_string())?;
+    anyhow::ensure!(!roots.is_empty(), "{} holds no certificate", path.display());
+    Ok(roots)
 }
 
 fn read(path: &std::path::Path) -> anyhow::Result<Vec<u8>> {

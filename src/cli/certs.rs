@@ -8,7 +8,7 @@ use serde_json::Value;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::admin::{AdminArgs, AdminError};
+use super::admin::AdminArgs;
 use super::table::{Cell, Table, Tone, colours};
 use crate::clock;
 
@@ -49,7 +49,10 @@ struct Ocsp {
 
 impl CertsArgs {
     /// Prints the table to the standard output.
-    pub fn run(&self) -> Result<ExitCode, AdminError> {
+    ///
+    /// # Errors
+    /// There is no answer, or it cannot be written.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
         let answer = self.admin.get("/api/v1/certificates")?;
         self.admin.print(&answer, |answer| match self.ocsp {
             true => staples(answer, colours()),

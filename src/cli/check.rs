@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 use time::OffsetDateTime;
 
+use super::table::{Tone, coloured, colours};
 use crate::compile::{Compiled, compile};
 use crate::diagnostics::{Diagnostic, Severity};
-use crate::settings::Settings;
-use crate::settings::load::{Inputs, LoadError};
+use crate::settings::load::{Inputs, LoadError, Loaded, Notice, Origin};
 use crate::settings::value::Raw;
 use crate::sources::directory::Directory;
 use crate::sources::origins::Origins;
@@ -65,8 +65,8 @@ impl Check {
     /// # Errors
     /// Settings that cannot be used, or an output that cannot be written.
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let settings = self.settings()?;
-        let Findings { objects, diagnostics } = find(self.paths, settings)?;
+        let loaded = self.settings()?;
+        let Findings { objects, diagnostics } = find(self.paths, loaded)?;
         let written = self.output.print(&diagnostics, objects);
         // Whoever reads may stop early, as `head` does.
         if let Err(error) = written
@@ -78,7 +78,7 @@ impl Check {
         Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 
-    fn settings(&self) -> Result<Settings, LoadError> {
+    fn settings(&self) -> Result<Loaded, LoadError> {
         let flags = [
             ("ingress-class", &self.ingress_class),
             ("controller-class", &self.controller_class),
@@ -87,12 +87,13 @@ impl Check {
         let given = |(key, value): (&'static str, &Option<String>)| Some((key, Raw::Text(value.clone()?)));
         let flags = flags.into_iter().filter_map(given).collect();
         let inputs = Inputs { flags, file: self.settings.clone(), ..Inputs::default() };
-        Ok(inputs.load()?.settings)
+        inputs.load()
     }
 }
 
 /// Reads everything once and compiles it as a gateway with these settings would.
-fn find(paths: Vec<PathBuf>, settings: Settings) -> anyhow::Result<Findings> {
+fn find(paths: Vec<PathBuf>, loaded: Loaded) -> anyhow::Result<Findings> {
+    let Loaded { settings, notices } = loaded;
     let batch = Directory { roots: paths, pem_namespace: settings.pem_namespace.clone() }.read();
     let objects = batch.events.len();
     let mut origins = Origins::default();
@@ -106,11 +107,21 @@ fn find(paths: Vec<PathBuf>, settings: Settings) -> anyhow::Result<Findings> {
 
     let compiled = compiled.report.all().cloned().map(|finding| origins.locate(finding));
     let read = batch.findings.into_iter().flat_map(|file| file.diagnostics);
-    let mut diagnostics: Vec<_> = read.chain(compiled).collect();
+    let mut diagnostics: Vec<_> = notices.iter().map(doubt).chain(read).chain(compiled).collect();
     diagnostics.sort();
     // What is wrong with a pair is found where it is read and where it is used.
     diagnostics.dedup();
     Ok(Findings { objects, diagnostics })
+}
+
+/// What the gateway will log about a setting.
+fn doubt(notice: &Notice) -> Diagnostic {
+    let (file, message) = match &notice.origin {
+        Origin::File(file, line) => (Some(file.clone()), format!("line {line}: {}", notice.message)),
+        _ => (None, notice.message.clone()),
+    };
+    let field = notice.key.clone();
+    Diagnostic { severity: Severity::Warning, file, object: None, field, reason: "DoubtfulSetting", message }
 }
 
 impl Output {
@@ -118,8 +129,7 @@ impl Output {
         let mut out = io::stdout().lock();
         match self {
             Self::Text => {
-                let color = out.is_terminal();
-                write!(out, "{}", Text { diagnostics, objects, color })
+                write!(out, "{}", Text { diagnostics, objects, colours: colours() })
             }
             Self::Json => {
                 serde_json::to_writer_pretty(&mut out, &Json { diagnostics })?;
@@ -138,7 +148,7 @@ struct Json<'a> {
 struct Text<'a> {
     diagnostics: &'a [Diagnostic],
     objects: usize,
-    color: bool,
+    colours: bool,
 }
 
 impl fmt::Display for Text<'_> {
@@ -149,7 +159,7 @@ impl fmt::Display for Text<'_> {
         }
         for (file, mut diagnostics) in files {
             let title = file.map_or("objects".into(), |file| file.display().to_string());
-            writeln!(f, "{}", self.paint("1", &title))?;
+            writeln!(f, "{title}")?;
             diagnostics.sort_by(|a, b| b.severity.cmp(&a.severity).then_with(|| a.cmp(b)));
             let rows: Vec<_> = diagnostics.iter().map(|it| (it, subject(it))).collect();
             let width =
@@ -157,12 +167,12 @@ impl fmt::Display for Text<'_> {
             let reasons = width(&|(it, _)| it.reason.len());
             let subjects = width(&|(_, subject)| subject.chars().count()).min(WIDEST);
             for (it, subject) in &rows {
-                let (word, color) = match it.severity {
-                    Severity::Error => ("error  ", "31"),
-                    Severity::Warning => ("warning", "33"),
-                    Severity::Info => ("info   ", "36"),
+                let (word, tone) = match it.severity {
+                    Severity::Error => ("error  ", Tone::Bad),
+                    Severity::Warning => ("warning", Tone::Warning),
+                    Severity::Info => ("info   ", Tone::Faint),
                 };
-                let word = self.paint(color, word);
+                let word = coloured(word, tone, self.colours);
                 let reason = it.reason;
                 let space = if subject.is_empty() && subjects == 0 { "" } else { "  " };
                 writeln!(f, "  {word}  {reason:<reasons$}{space}{subject:<subjects$}  {}", it.message)?;
@@ -170,13 +180,14 @@ impl fmt::Display for Text<'_> {
             f.write_char('\n')?;
         }
         let count = |severity| self.diagnostics.iter().filter(|it| it.severity == severity).count();
-        let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
+        let [errors, warnings, infos] = [Severity::Error, Severity::Warning, Severity::Info].map(count);
         writeln!(
             f,
-            "{} read, {}, {}",
+            "{} read, {}, {}, {}",
             counted(self.objects, "object"),
             counted(errors, "error"),
-            counted(warnings, "warning")
+            counted(warnings, "warning"),
+            counted(infos, "info")
         )
     }
 }
@@ -197,18 +208,10 @@ fn counted(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
-impl Text<'_> {
-    fn paint(&self, code: &str, text: &str) -> String {
-        match self.color {
-            true => format!("\x1b[{code}m{text}\x1b[0m"),
-            false => text.to_owned(),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::Settings;
 
     #[test]
     fn text_is_grouped_by_file_aligned_and_plain_without_a_terminal() {
@@ -217,8 +220,10 @@ mod tests {
                        rules: [{host: a b}, {host: a.test}]\n";
         std::fs::write(folder.path().join("a.yaml"), ingress).unwrap();
         std::fs::write(folder.path().join("b.yaml"), "x: [").unwrap();
-        let found = find(vec![folder.path().into()], Settings::default()).unwrap();
-        let text = Text { diagnostics: &found.diagnostics, objects: found.objects, color: false }.to_string();
+        let loaded = Loaded { settings: Settings::default(), notices: Vec::new() };
+        let found = find(vec![folder.path().into()], loaded).unwrap();
+        let text =
+            Text { diagnostics: &found.diagnostics, objects: found.objects, colours: false }.to_string();
         let expected = "\
 DIR/a.yaml
   error    InvalidHost   Ingress default/web spec.rules[0].host        \"a b\": the host has a character other than letters, digits, '-', '_' and '.'
@@ -228,7 +233,7 @@ DIR/a.yaml
 DIR/b.yaml
   error    InvalidYaml  line 1: this is not valid YAML; look at indentation, quotes and tabs here
 
-1 object read, 2 errors, 2 warnings
+1 object read, 2 errors, 2 warnings, 0 infos
 ";
         assert_eq!(text.replace(&folder.path().display().to_string(), "DIR"), expected);
     }

@@ -63,7 +63,10 @@ pub enum DiffError {
 
 impl DiffArgs {
     /// Prints the differences to the standard output.
-    pub fn run(&self) -> Result<ExitCode, DiffError> {
+    ///
+    /// # Errors
+    /// Something cannot be read or compared, or the answer cannot be written.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
         let report = compare(&self.old, &self.new)?;
         let text = match self.output {
             Output::Text => report.to_table(),

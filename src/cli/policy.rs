@@ -81,18 +81,16 @@ struct ExplainArgs {
     workload: WorkloadArgs,
 }
 
-/// Runs the command and reports how it went.
-pub fn run(args: PolicyArgs) -> ExitCode {
-    let outcome = match args.command {
-        PolicyCommand::Compile(args) => compile(args),
-        PolicyCommand::Evaluate(args) => evaluate::run(args),
-        PolicyCommand::Explain(args) => explain(args),
-    };
-    match outcome {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
+impl PolicyArgs {
+    /// Runs the command and reports how it went.
+    ///
+    /// # Errors
+    /// Something cannot be read or written.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        match self.command {
+            PolicyCommand::Compile(args) => compile(args),
+            PolicyCommand::Evaluate(args) => evaluate::run(args),
+            PolicyCommand::Explain(args) => explain(args),
         }
     }
 }

@@ -11,7 +11,7 @@ use clap::{Args, value_parser};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::admin::{AdminArgs, AdminError};
+use super::admin::AdminArgs;
 
 /// Start a new worker generation of the gateway on this machine
 ///
@@ -30,8 +30,6 @@ pub struct RestartArgs {
 /// Why there is no new generation.
 #[derive(Debug, thiserror::Error)]
 pub enum RestartError {
-    #[error(transparent)]
-    Admin(#[from] AdminError),
     #[error("the admin port does not say which process supervises the gateway")]
     NoSupervisor,
     #[error("cannot signal process {pid}: {source}; is this its machine, container and user?")]
@@ -44,7 +42,10 @@ pub enum RestartError {
 
 impl RestartArgs {
     /// Asks, waits and prints.
-    pub fn run(&self) -> Result<ExitCode, RestartError> {
+    ///
+    /// # Errors
+    /// There is no new generation.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
         const POLL: Duration = Duration::from_millis(100);
         let before = self.admin.get("/api/v1/status")?;
         let (supervisor, old) = (before["supervisor"].as_u64().unwrap_or(0), serving(&before));
@@ -65,12 +66,12 @@ impl RestartArgs {
                 Some(error)
                     if !starting && (begun || before["last_restart_error"].as_str() != Some(error)) =>
                 {
-                    return Err(RestartError::GivenUp(error.into()));
+                    return Err(RestartError::GivenUp(error.into()).into());
                 }
                 _ => begun |= starting,
             }
         }
-        Err(RestartError::Timeout(self.timeout))
+        Err(RestartError::Timeout(self.timeout).into())
     }
 }
 

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::Value;
 
-use super::admin::{AdminArgs, AdminError};
+use super::admin::AdminArgs;
 use super::table::{Cell, Table, Tone, coloured, colours};
 
 /// Show how a running gateway is: readiness, generation, what waits for a restart
@@ -18,7 +18,10 @@ pub struct StatusArgs {
 
 impl StatusArgs {
     /// Prints the status to the standard output.
-    pub fn run(&self) -> Result<ExitCode, AdminError> {
+    ///
+    /// # Errors
+    /// There is no answer, or it cannot be written.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
         let answer = self.admin.get("/api/v1/status")?;
         self.admin.print(&answer, |answer| report(answer, colours()))?;
         Ok(ExitCode::SUCCESS)
@@ -81,9 +84,9 @@ fn report(status: &Value, colours: bool) -> String {
     ] {
         if let Some(problem) = problem.as_str() {
             // Foreign text: escaped as a cell is.
-            let mut line = Table::new([what]);
-            line.add([Cell::new(problem, Tone::Bad)]);
-            section(line.render(colours));
+            let mut lines = Table::new([what]);
+            problem.lines().for_each(|line| lines.add([Cell::new(line, Tone::Bad)]));
+            section(lines.render(colours));
         }
     }
     let mut hint = String::new();
@@ -210,7 +213,7 @@ mod tests {
             "pending_restart": [{ "key": "http-port", "reason": "listeners are opened before workers start" }],
             "last_restart_error": null,
             "last_crash": { "reason": "generation 2: killed", "at": "2026-01-02T03:04:05Z" },
-            "settings": { "error": "settings.yaml:2: \u{1b}[2J" },
+            "settings": { "error": "settings.yaml:2: \u{1b}[2J\nsettings.yaml:3: foo: unknown setting" },
             "sources": [
                 { "name": "directory", "synced": true, "last_error": null },
                 { "name": "secrets", "last_error": "gone", "stale_since": "2026-01-02T03:04:05Z" },
@@ -246,6 +249,7 @@ mod tests {
 
         the last edit of the settings was refused
         settings.yaml:2: \u{1b}[2J
+        settings.yaml:3: foo: unknown setting
 
         Objects with errors are listed at /api/v1/diagnostics and on the web page.
         ");

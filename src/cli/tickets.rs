@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use aws_lc_rs::rand;
 use clap::{Args, Subcommand, value_parser};
@@ -84,7 +85,10 @@ pub enum TicketsError {
 
 impl TicketsArgs {
     /// Rotates, and tells which keys there are now.
-    pub fn run(&self) -> Result<ExitCode, TicketsError> {
+    ///
+    /// # Errors
+    /// The keys are as they were.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
         let Command::Rotate(args) = &self.command;
         let rotated = match &args.file {
             Some(file) => args.rotate_file(file)?,
@@ -146,8 +150,21 @@ impl RotateArgs {
     fn rotated(&self, before: Option<Secret>) -> Result<Secret, TicketsError> {
         let mut key = vec![0; KEY_FILE];
         rand::fill(&mut key).map_err(|_| TicketsError::NoRandom)?;
-        rotated(before, &self.secret, self.keep.into(), OffsetDateTime::now_utc(), ByteString(key))
+        let now = unnamed_second(before.as_ref());
+        rotated(before, &self.secret, self.keep.into(), now, ByteString(key))
     }
+}
+
+/// Now, or the next second where this one has a key already: a key has the name of its second.
+fn unnamed_second(before: Option<&Secret>) -> OffsetDateTime {
+    let now = OffsetDateTime::now_utc();
+    let name = now.format(NAME).unwrap_or_default();
+    if before.and_then(|secret| secret.data.as_ref()).is_none_or(|keys| !keys.contains_key(&name)) {
+        return now;
+    }
+    let rest = 1_000_000_000_u32.saturating_sub(now.nanosecond());
+    std::thread::sleep(Duration::from_nanos(rest.into()));
+    OffsetDateTime::now_utc()
 }
 
 /// The Secret `name` as `before` is, with `key`, made `now`, and no more than `keep` keys.
@@ -201,8 +218,6 @@ fn secret_name(text: &str) -> Result<ObjectName, String> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn names(secret: &Secret) -> Vec<&str> {
@@ -260,6 +275,9 @@ mod tests {
         assert_eq!(read(), first);
         assert!(matches!(args("other").rotate_file(&file), Err(TicketsError::Manifest(_))));
         assert_eq!(read(), first);
+        let second = args("tickets").rotate_file(&file).unwrap();
+        assert_eq!(names(&second).len(), 2, "a rotation in the same second waits for the next");
+        assert_eq!(read(), second);
         std::fs::write(&file, "kind: [").unwrap();
         assert!(matches!(args("tickets").rotate_file(&file), Err(TicketsError::Manifest(_))));
     }

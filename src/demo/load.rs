@@ -18,6 +18,7 @@ use tokio::time::{sleep, timeout};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::site::{BOTH, FILES, ROTATED, RSA, WILD};
+use crate::telemetry::causes::with_causes;
 use crate::tls::client::{Alpn, ClientStream, ClientTls, Roots};
 
 /// What the clients saw.
@@ -138,7 +139,7 @@ impl Clients {
 
     fn fail(&self, counter: &Cell<u64>, error: anyhow::Error) {
         count(counter);
-        self.tally.last_error.replace(Some(format!("{error:#}")));
+        self.tally.last_error.replace(Some(with_causes(&error)));
     }
 }
 

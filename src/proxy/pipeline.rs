@@ -33,7 +33,7 @@ use super::derived::Derived;
 use super::guards::{Denial, Guard, Peer};
 use super::headers::{self, Claimed, ClientFields, Connection};
 use super::http1::{HeadRefusal, Limits, Service};
-use super::record::Record;
+use super::record::{Record, new_request_id};
 use super::upstream::error::{Reason, UpstreamError};
 use super::upstream::http1::Upgraded;
 use super::worker::Worker;
@@ -182,6 +182,9 @@ impl Client {
             ));
         }
         let claimed = self.claims(request, settings);
+        if let Some(id) = claimed.as_ref().and_then(|claimed| claimed.request_id.as_ref()) {
+            record.set_request_id(id);
+        }
         let authority = authority(request)?;
         let host = match &authority {
             Some(authority) => Some(canonical_host(authority_text(authority)).map_err(|error| {
@@ -397,16 +400,4 @@ fn bound_body(
             Ok(())
         }
     }
-}
-
-/// 128 random bits in hex. Unique, not secret.
-fn new_request_id() -> HeaderValue {
-    const HEX: &[u8; 16] = b"0123456789abcdef";
-    let mut number = fastrand::u128(..);
-    let mut text = [0; 32];
-    for digit in &mut text {
-        *digit = HEX.get((number & 15) as usize).copied().unwrap_or(b'0');
-        number >>= 4;
-    }
-    HeaderValue::from_bytes(&text).unwrap_or(HeaderValue::from_static("-"))
 }

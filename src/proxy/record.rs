@@ -114,6 +114,18 @@ impl Record {
     }
 }
 
+/// 128 random bits in hex. Unique, not secret.
+pub fn new_request_id() -> HeaderValue {
+    const HEX: &[u8; 16] = b"0123456789abcdef";
+    let mut number = fastrand::u128(..);
+    let mut text = [0; 32];
+    for digit in &mut text {
+        *digit = HEX.get((number & 15) as usize).copied().unwrap_or(b'0');
+        number >>= 4;
+    }
+    HeaderValue::from_bytes(&text).unwrap_or(HeaderValue::from_static("-"))
+}
+
 fn principal(id: &Option<SpiffeId>) -> &str {
     id.as_ref().map_or("", SpiffeId::principal)
 }
@@ -134,12 +146,9 @@ impl Drop for Record {
             });
         }
         if let Some(log) = &self.log {
-            let text = |value: &Option<HeaderValue>| {
-                value
-                    .as_ref()
-                    .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
-                    .unwrap_or_default()
-            };
+            let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+            // Answers of our own have one too, so that lines can be told apart.
+            let request_id = log.request_id.clone().unwrap_or_else(new_request_id);
             let ingress = self.route.as_ref().map(|route| route.ingress.to_string()).unwrap_or_default();
             let upstream = log.admission.endpoint.map(|endpoint| endpoint.to_string()).unwrap_or_default();
             let path = log.target.path_and_query().map_or("", |path| path.as_str());
@@ -156,12 +165,12 @@ impl Drop for Record {
                 duration,
                 ingress: &ingress,
                 upstream: &upstream,
-                request_id: &text(&log.request_id),
+                request_id: &text(&request_id),
                 reason: log.reason,
                 source_principal: principal(&log.admission.source),
                 destination_principal: principal(&log.admission.destination),
                 policy: &policy,
-                user_agent: &text(&log.user_agent),
+                user_agent: &log.user_agent.as_ref().map(text).unwrap_or_default(),
             });
         }
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::Settings;
 use super::choices::{ForwardClientCert, Source};
+use super::schema::field;
 
 /// A rule that is broken: the key it is about, and what it should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,8 +150,20 @@ pub(super) fn doubts(settings: &Settings) -> Vec<Broken> {
             reason: "can only take away what `watch-namespace` names",
         });
     }
-    if settings.source == Source::Directory && settings.validating_webhook.is_some() {
-        doubts.push(Broken { key: "validating-webhook", reason: "has no effect without an API server" });
+    if settings.source == Source::Directory {
+        let default = Settings::default();
+        let given = KUBERNETES_ONLY.iter().filter_map(|key| field(key));
+        let given = given.filter(|field| (field.get)(settings) != (field.get)(&default));
+        doubts.extend(given.map(|field| Broken {
+            key: field.key,
+            reason: "has no effect with the directory source: it is about an API server",
+        }));
+    }
+    if settings.ssl_ciphers.iter().any(|name| name.starts_with("DHE-")) {
+        doubts.push(Broken {
+            key: "ssl-ciphers",
+            reason: "names DHE suites, which the TLS library does not have: they are left out",
+        });
     }
     if settings.proxy_real_ip_cidr.iter().any(|network| network.prefix_len() == 0) {
         doubts.push(Broken {
@@ -160,6 +173,20 @@ pub(super) fn doubts(settings: &Settings) -> Vec<Broken> {
     }
     doubts
 }
+
+/// What is read with the Kubernetes source alone.
+const KUBERNETES_ONLY: &[&str] = &[
+    "kubeconfig",
+    "watch-namespace",
+    "watch-namespace-selector",
+    "validating-webhook",
+    "validating-webhook-configuration",
+    "keep-objects",
+    "publish-status-address",
+    "publish-service",
+    "report-node-internal-ip-address",
+    "update-status-on-shutdown",
+];
 
 /// More threads than any machine has cores; a typing error rather than a wish.
 const MAX_WORKERS: usize = 1024;
@@ -221,6 +248,28 @@ mod tests {
         assert_eq!(doubts(&settings)[0].key, "configmap");
         settings.source = Source::Kubernetes;
         assert_eq!(doubts(&settings), []);
+    }
+
+    #[test]
+    fn what_only_a_cluster_has_is_doubted_without_one() {
+        let mut settings = Settings {
+            watch_namespace: Some("shop".into()),
+            publish_status_address: Some("192.0.2.1".into()),
+            keep_objects: false,
+            ..Settings::default()
+        };
+        let keys: Vec<_> = doubts(&settings).iter().map(|doubt| doubt.key).collect();
+        assert_eq!(keys, ["watch-namespace", "keep-objects", "publish-status-address"]);
+        settings.source = Source::Kubernetes;
+        assert_eq!(doubts(&settings), []);
+        assert!(KUBERNETES_ONLY.iter().all(|key| field(key).is_some()));
+    }
+
+    #[test]
+    fn ciphers_that_are_left_out_are_told() {
+        let ciphers = |name: &str| Settings { ssl_ciphers: vec![name.into()], ..Settings::default() };
+        assert_eq!(doubts(&ciphers("DHE-RSA-AES128-GCM-SHA256"))[0].key, "ssl-ciphers");
+        assert_eq!(doubts(&ciphers("ECDHE-RSA-AES128-GCM-SHA256")), []);
     }
 
     #[test]

@@ -28,6 +28,14 @@ macro_rules! choice {
             }
         }
 
+        impl std::str::FromStr for $name {
+            type Err = String;
+
+            fn from_str(text: &str) -> Result<Self, String> {
+                Self::read(text, Unit::None).ok_or_else(|| format!("expected {}", Self::expected(Unit::None)))
+            }
+        }
+
         impl Scalar for $name {
             fn read(text: &str, _: Unit) -> Option<Self> {
                 Self::ALL.iter().copied().find(|choice| choice.as_str().eq_ignore_ascii_case(text))

@@ -102,7 +102,30 @@ pub enum Fault {
     Misplaced(&'static str),
 }
 
+impl LoadError {
+    /// Whether the command line alone is to blame.
+    pub fn is_wrong_usage(&self) -> bool {
+        matches!(self, Self::Problems(problems) if problems.iter().all(|problem| problem.origin == Origin::Flag))
+    }
+}
+
 impl Inputs {
+    /// How to log where there are no settings to go by: what flags and environment say about that, over the defaults.
+    pub fn log_settings(&self) -> Settings {
+        let mut settings = Settings::default();
+        for field in ["log-level", "log-format"].into_iter().filter_map(field) {
+            let variable =
+                self.environment.iter().find(|(name, value)| *name == field.env() && !value.is_empty());
+            let variable = variable.map(|(_, value)| Raw::Text(value.clone()));
+            let flag = self.flags.iter().find(|(key, _)| *key == field.key).map(|(_, value)| value.clone());
+            if let Some(value) = flag.or(variable) {
+                // A bad one is a problem like the others, and told with them.
+                let _ = (field.set)(&mut settings, &value);
+            }
+        }
+        settings
+    }
+
     /// Merges all layers over the defaults.
     pub fn load(&self) -> Result<Loaded, LoadError> {
         let mut merge = Merge::default();

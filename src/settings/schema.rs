@@ -230,10 +230,10 @@ settings! {
     /// The least severe log line that is written: `error`, `warn`, `info`, `debug` or `trace`.
     log_level: LogLevel = LogLevel::Info,
         Dynamic, None, "debug";
-    /// How log lines are written: `text` or `json`.
+    /// How lines of the own log and of the access log are written: `text` or `json`. docs/admin.md lists their fields.
     log_format: LogFormat = LogFormat::Text,
         Dynamic, None, "json";
-    /// Whether a line is written for every request.
+    /// Whether a line is written for every request, with the fields that [admin.md](admin.md#the-access-log) lists.
     access_log: bool = true,
         Dynamic, None, "false";
 
@@ -400,7 +400,8 @@ settings! {
     /// Status of redirects to HTTPS: 301, 302, 303, 307 or 308.
     http_redirect_code: u16 = 308,
         Dynamic, None, "301";
-    /// Paths that are never redirected to HTTPS.
+    /// Paths that are never redirected to HTTPS: those of Ingress rules that start with one of these. The path of the
+    /// request does not count.
     no_tls_redirect_locations: Vec<String> = vec!["/.well-known/acme-challenge".into()],
         Dynamic, None, "/.well-known/acme-challenge, /healthz";
     /// Whether Strict-Transport-Security (RFC 6797) is sent over HTTPS.

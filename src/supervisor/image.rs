@@ -53,7 +53,7 @@ impl NextImage {
 }
 
 /// The hidden subcommand that a generation runs.
-pub const SUBCOMMAND: &str = "worker";
+const SUBCOMMAND: &str = "generation";
 
 /// Variables by which systemd speaks to the supervisor alone.
 const FOR_THE_SUPERVISOR: [&str; 4] = ["NOTIFY_SOCKET", "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"];

@@ -201,7 +201,7 @@ impl Lifecycle {
         vec![self.begin(role)]
     }
 
-    /// The gateway shall end: connections are let finish. A second time, they are not.
+    /// The gateway shall end: open connections may finish. Asked a second time, they may not.
     pub fn stop(&mut self) -> Vec<Action> {
         let again = std::mem::replace(&mut self.stopping, true);
         let mut actions = Vec::new();

@@ -20,6 +20,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::rc::Rc;
 use std::time::{Duration, Instant as Clock};
 
 use anyhow::Context;
@@ -30,7 +31,6 @@ use tokio::time::{Instant, sleep_until};
 
 use self::channel::{Channel, ChannelError};
 use self::generation::{Generation, Heard};
-pub use self::image::SUBCOMMAND;
 use self::image::{Image, NextImage};
 use self::ledger::{Entry, Ledger};
 use self::lifecycle::{Action, Exit, Lifecycle, Role};
@@ -55,7 +55,7 @@ const LAST_MOMENTS: Duration = Duration::from_secs(10);
 /// # Errors
 /// The system refused something that is needed from the start. Whatever is wrong with the settings is told by the
 /// first generation, and ends this process with the same code.
-pub fn run(arguments: Vec<OsString>, logging: Logging) -> anyhow::Result<ExitCode> {
+pub fn run(arguments: Vec<OsString>, logging: Rc<Logging>) -> anyhow::Result<ExitCode> {
     let activated = inherit::activated().context("cannot take the sockets from systemd")?;
     let (image, path) = Image::own().context("cannot find this program in /proc")?;
     let runtime =
@@ -95,7 +95,7 @@ struct Supervisor {
     image: Image,
     /// The program of a candidate, until it is ready.
     next_image: NextImage,
-    logging: Logging,
+    logging: Rc<Logging>,
     lifecycle: Lifecycle,
     generations: BTreeMap<u64, Generation>,
     sockets: Sockets,
@@ -147,7 +147,7 @@ impl Supervisor {
     }
 
     fn stop(&mut self, signal: &str) -> Vec<Action> {
-        tracing::info!(signal, "ending: connections are let finish");
+        tracing::info!(signal, "ending: open connections may finish");
         self.service.stopping();
         self.replace_at = None;
         // While the generations end nothing is queued for them any more.
@@ -292,7 +292,10 @@ impl Supervisor {
                 tracing::error!(reason = ended.reason, "a generation crashed");
                 self.last_crash = Some(Crash { reason: ended.reason, at: clock::now() });
             }
-            Some(GenerationState::Starting) => tracing::error!(reason = ended.reason, "not started"),
+            Some(GenerationState::Starting) => {
+                // A line for each thing to repair.
+                ended.reason.lines().for_each(|line| tracing::error!("not started: {line}"));
+            }
             Some(GenerationState::Draining) => tracing::info!(generation = number, "drained"),
             None => {}
         }

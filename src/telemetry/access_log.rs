@@ -14,7 +14,8 @@ use std::time::Duration;
 use http::{Method, StatusCode, Version};
 use serde::Serialize;
 use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
+use time::format_description::BorrowedFormatItem;
+use time::macros::format_description;
 
 use crate::settings::choices::LogFormat;
 
@@ -23,7 +24,11 @@ const BUFFER: usize = 32 * 1024;
 /// Buffers that may wait for the writer, over all workers.
 const WAITING: usize = 256;
 
-/// One request.
+/// Microseconds, as the own log has them.
+const TIME: &[BorrowedFormatItem<'_>] =
+    format_description!("[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:6]Z");
+
+/// One request. `docs/admin.md` lists the fields.
 #[derive(Serialize)]
 pub struct Entry<'a> {
     pub client: IpAddr,
@@ -105,7 +110,7 @@ impl AccessLog {
     pub fn write(&self, entry: &Entry<'_>, format: LogFormat) {
         let mut now = self.now.borrow_mut();
         if now.is_empty() {
-            *now = OffsetDateTime::now_utc().format(&Rfc3339).unwrap_or_default();
+            *now = OffsetDateTime::now_utc().format(TIME).unwrap_or_default();
         }
         let mut buffer = self.buffer.borrow_mut();
         // Writing into a vector cannot fail.
@@ -144,12 +149,8 @@ fn write_all(receiver: &Receiver<Vec<u8>>, mut out: impl Write) {
 fn write_text(out: &mut Vec<u8>, now: &str, entry: &Entry<'_>) -> std::io::Result<()> {
     let Entry { client, method, host, path, protocol, status, bytes, .. } = entry;
     let scheme = if entry.tls { "https" } else { "http" };
-    write!(
-        out,
-        "{now} {client} \"{method} {scheme}://{}{} {protocol:?}\"",
-        host.escape_default(),
-        Escaped(path)
-    )?;
+    let target = (host.escape_default(), Escaped(path));
+    write!(out, "{now} {client} \"{method} {scheme}://{}{} {protocol:?}\"", target.0, target.1)?;
     let milliseconds = entry.duration.as_secs_f64() * 1e3;
     write!(out, " {} {bytes} {milliseconds:.3}ms", status.as_u16())?;
     for (name, value) in [
@@ -159,23 +160,27 @@ fn write_text(out: &mut Vec<u8>, now: &str, entry: &Entry<'_>) -> std::io::Resul
         ("source", entry.source_principal),
         ("destination", entry.destination_principal),
         ("policy", entry.policy),
+        ("id", entry.request_id),
     ] {
         if !value.is_empty() {
             write!(out, " {name}={}", Escaped(value))?;
         }
     }
-    writeln!(out, " id={} \"{}\"", Escaped(entry.request_id), Escaped(entry.user_agent))
+    if !entry.user_agent.is_empty() {
+        write!(out, " \"{}\"", Escaped(entry.user_agent))?;
+    }
+    writeln!(out)
 }
 
 fn write_json(out: &mut Vec<u8>, now: &str, entry: &Entry<'_>) -> std::io::Result<()> {
     #[derive(Serialize)]
     struct Line<'a> {
-        time: &'a str,
+        timestamp: &'a str,
         level: &'static str,
         #[serde(flatten)]
         entry: &'a Entry<'a>,
     }
-    serde_json::to_writer(&mut *out, &Line { time: now, level: "info", entry })?;
+    serde_json::to_writer(&mut *out, &Line { timestamp: now, level: "INFO", entry })?;
     out.push(b'\n');
     Ok(())
 }
@@ -277,10 +282,30 @@ mod tests {
         assert!(lines(LogFormat::Text).contains("404 12 1.500ms ingress=shop/web reason=no_route id=0a"));
         let json: serde_json::Value = serde_json::from_str(&lines(LogFormat::Json)).unwrap();
         assert_eq!(json["path"], HOSTILE);
+        assert_eq!(json["timestamp"], "now");
         assert_eq!(
             (&json["status"], &json["level"], &json["duration"]),
-            (&404.into(), &"info".into(), &0.0015.into())
+            (&404.into(), &"INFO".into(), &0.0015.into())
         );
+    }
+
+    #[test]
+    fn what_is_empty_is_left_out_of_text() {
+        let mut out = Vec::new();
+        let entry = Entry { path: "/", ingress: "", reason: "", user_agent: "", ..entry() };
+        write_text(&mut out, "now", &entry).unwrap();
+        let line = String::from_utf8(out).unwrap();
+        assert_eq!(line, "now 192.0.2.1 \"GET https://example.com/ HTTP/2.0\" 404 12 1.500ms id=0a\n");
+    }
+
+    #[test]
+    fn times_have_as_many_digits_as_those_of_the_own_log() {
+        let time = |nanoseconds| {
+            let time = OffsetDateTime::UNIX_EPOCH + Duration::from_nanos(nanoseconds);
+            time.format(TIME).unwrap()
+        };
+        assert_eq!(time(0), "1970-01-01T00:00:00.000000Z");
+        assert_eq!(time(1_120_000_999), "1970-01-01T00:00:01.120000Z");
     }
 
     #[test]

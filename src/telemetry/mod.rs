@@ -2,6 +2,7 @@
 //! counters are atomics, log lines are dropped and counted rather than waited for.
 
 pub mod access_log;
+pub mod causes;
 pub mod histogram;
 pub mod logging;
 pub mod policy_stats;

@@ -6,6 +6,7 @@ mod backends;
 mod ca;
 mod certificates;
 mod check;
+mod commands;
 mod coverage;
 mod demo;
 mod diff;

@@ -171,6 +171,8 @@ families! {
         "Threads.";
     PROCESS_FDS: Gauge "process_open_fds" []
         "Open file descriptors.";
+    PROCESS_MAX_FDS: Gauge "process_max_fds" []
+        "File descriptors that may be open.";
     PROCESS_START: Gauge "process_start_time_seconds" []
         "When the process started, in seconds since the Unix epoch.";
 }

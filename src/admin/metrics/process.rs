@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use rustix::process::{Resource, getrlimit};
+
 use super::exposition::Exposition;
 use super::families as family;
 
@@ -18,6 +20,10 @@ pub(super) fn process(out: &mut Exposition, started: i64) {
     if let Ok(open) = fs::read_dir("/proc/self/fd") {
         // The folder being read is one of them.
         out.family(&family::PROCESS_FDS).add(&[], open.count().saturating_sub(1));
+    }
+    // Without a limit there is no number to tell.
+    if let Some(limit) = getrlimit(Resource::Nofile).current {
+        out.family(&family::PROCESS_MAX_FDS).add(&[], limit);
     }
     out.family(&family::PROCESS_START).add(&[], started);
 }

@@ -324,8 +324,8 @@ const INTRODUCTION: &str = "\
   as `OTHER`, and when one route has seen 24 combinations of method and status, later ones count as `OTHER` and
   the class of the status (`4xx`).
 - A route that has had no request has no series. A route that goes takes its series with it.
-- Memory, processor time and file descriptors are the `process_…` metrics that Prometheus clients usually have. Parts
-  that are switched on by settings, such as the workload CA, add metrics of their own.
+- Memory, processor time and file descriptors are the `process_…` metrics that Prometheus clients usually have. The
+  workload CA, where it is switched on, adds metrics under the names that Istio's has.
 
 Not here, because nothing in Portcullis corresponds to them: `success` and `errors` (reloads of nginx),
 `header_duration_seconds` and `connect_duration_seconds`, the connection states `reading`, `writing`, `waiting` and
@@ -335,6 +335,12 @@ Not here, because nothing in Portcullis corresponds to them: `success` and `erro
 |---|---|---|---|
 ";
 
+/// What the OCSP source adds by itself.
+const OF_THE_OCSP_SOURCE: &str = "\
+| `portcullis_ocsp_fetches_total` | counter | `result` | Attempts to get an OCSP response, by result. |
+| `portcullis_ocsp_fetch_duration_seconds` | histogram |  | Time of an attempt from name resolution to the last byte. |
+";
+
 fn markdown() -> String {
     let mut page = INTRODUCTION.to_owned();
     for family in FAMILIES {
@@ -342,7 +348,7 @@ fn markdown() -> String {
         let labels: Vec<_> = family.labels.iter().map(|label| format!("`{label}`")).collect();
         writeln!(page, "| `{}` | {kind} | {} | {} |", family.name, labels.join(", "), family.help).unwrap();
     }
-    page
+    page + OF_THE_OCSP_SOURCE
 }
 
 #[test]

@@ -12,9 +12,8 @@ use rustls_pki_types::CertificateDer;
 
 use super::issue::{Bundle, hand_over};
 use super::output::{CertificateView, Output};
-use super::{Context, duration, now, read};
+use super::{Context, duration, now, read, read_roots};
 use crate::ca::authn::impersonation;
-use crate::ca::bundle::RootBundle;
 use crate::ca::certificate::Certificate;
 use crate::ca::csr;
 use crate::ca::key::{KeyAlgorithm, PrivateKey};
@@ -58,7 +57,7 @@ pub struct CsrArgs {
 
 pub async fn csr(context: &Context, args: CsrArgs, output: Output) -> anyhow::Result<ExitCode> {
     let roots = match &args.roots {
-        Some(path) => RootBundle::from_pem(&read(path)?).with_context(|| path.display().to_string())?,
+        Some(path) => read_roots(path)?,
         None => context.authority().await?.roots().clone(),
     };
     let key = PrivateKey::generate(args.key)?;

@@ -52,6 +52,12 @@ pub struct Bundle {
 pub async fn issue(context: &Context, args: IssueArgs, output: Output) -> anyhow::Result<ExitCode> {
     let authority = context.authority().await?;
     let id = SpiffeId::parse(&args.spiffe).with_context(|| args.spiffe.clone())?;
+    if id.trust_domain() != context.trust_domain {
+        eprintln!(
+            "warning: {id} is not of the trust domain {}, whose members turn it away",
+            context.trust_domain
+        );
+    }
     let names = WorkloadNames::new(id, args.dns)?;
     let seconds = i64::try_from(args.ttl.as_secs()).unwrap_or(i64::MAX);
     let ttl = TtlPolicy::default().resolve(seconds)?;

@@ -1,10 +1,13 @@
 //! What the commands print: text for people, JSON for programs, errors on standard error.
 
+use std::process::ExitCode;
+
 use serde::Serialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::ca::certificate::Certificate;
+use crate::telemetry::causes::with_causes;
 
 #[derive(Clone, Copy)]
 pub struct Output {
@@ -21,11 +24,13 @@ impl Output {
         Ok(())
     }
 
-    pub fn error(self, error: &anyhow::Error) {
-        match self.json {
-            true => eprintln!("{}", serde_json::json!({ "error": format!("{error:#}") })),
-            false => eprintln!("error: {error:#}"),
+    /// Prints an error as JSON and says that the command failed; where people read, telling it is left to the caller.
+    pub fn tell(self, error: anyhow::Error) -> anyhow::Result<ExitCode> {
+        if !self.json {
+            return Err(error);
         }
+        eprintln!("{}", serde_json::json!({ "error": with_causes(&error) }));
+        Ok(ExitCode::FAILURE)
     }
 }
 

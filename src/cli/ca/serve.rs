@@ -11,12 +11,11 @@ use prometheus_client::registry::Registry;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use super::{Context, duration, metrics_port, read};
+use super::{Context, duration, metrics_port, read_roots};
 use crate::ca::accounts::AccountOptions;
 use crate::ca::authn::impersonation::Impersonation;
 use crate::ca::authn::issuers::{IssuerOptions, KeySource};
 use crate::ca::authority::TtlPolicy;
-use crate::ca::bundle::RootBundle;
 use crate::ca::controller::Options;
 use crate::ca::hosts::HostOptions;
 use crate::ca::identity::CustomDnsNames;
@@ -25,6 +24,9 @@ use crate::ca::key::KeyAlgorithm;
 use crate::ca::metrics::Metrics;
 use crate::ca::renewal::Grace;
 use crate::pod::PodIdentity;
+use crate::settings::Settings;
+use crate::settings::choices::{LogFormat, LogLevel};
+use crate::telemetry::logging::Logging;
 
 #[derive(Args)]
 pub struct ServeArgs {
@@ -87,11 +89,17 @@ pub struct ServeArgs {
     /// How often everything is looked at although nothing tells of a change.
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "5s")]
     resync: Duration,
+    /// The least severe log line that is written: error, warn, info, debug or trace.
+    #[arg(long, value_name = "LEVEL", env = "PORTCULLIS_LOG_LEVEL", default_value_t = LogLevel::Info)]
+    log_level: LogLevel,
+    /// How log lines are written: text or json.
+    #[arg(long, value_name = "FORMAT", env = "PORTCULLIS_LOG_FORMAT", default_value_t = LogFormat::Text)]
+    log_format: LogFormat,
 }
 
 pub async fn serve(context: Context, args: ServeArgs) -> anyhow::Result<ExitCode> {
-    let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into());
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let log = Settings { log_level: args.log_level, log_format: args.log_format, ..Settings::default() };
+    let _logging = Logging::start(&log)?;
     let setup = setup(&context, &args)?;
     let metrics = Metrics::default();
     let mut registry = Registry::default();
@@ -132,7 +140,7 @@ fn setup(context: &Context, args: &ServeArgs) -> anyhow::Result<Setup> {
         Ok(IssuerOptions { issuer: issuer.clone(), keys })
     };
     let issuer_roots = match &args.jwks_roots {
-        Some(path) => Some(RootBundle::from_pem(&read(path)?).with_context(|| path.display().to_string())?),
+        Some(path) => Some(read_roots(path)?),
         None => None,
     };
     Ok(Setup {

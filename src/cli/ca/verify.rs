@@ -8,9 +8,8 @@ use clap::Args;
 use serde::Serialize;
 
 use super::output::{CertificateView, Output};
-use super::{Context, now, read};
+use super::{Context, now, read, read_roots};
 use crate::ca::authority;
-use crate::ca::bundle::RootBundle;
 use crate::ca::certificate::Certificate;
 
 #[derive(Args)]
@@ -35,16 +34,36 @@ pub async fn verify(context: &Context, args: VerifyArgs, output: Output) -> anyh
     let (leaf, intermediates) =
         chain.split_first().with_context(|| format!("{}: no certificate found", args.file.display()))?;
     let roots = match &args.roots {
-        Some(path) => RootBundle::from_pem(&read(path)?).with_context(|| path.display().to_string())?,
+        Some(path) => read_roots(path)?,
         None => context.authority().await?.roots().clone(),
     };
     let usages = [webpki::KeyUsage::server_auth(), webpki::KeyUsage::client_auth()];
     let check = |usage| authority::verify(leaf.der(), intermediates, &roots, usage, now());
-    let reason = usages.into_iter().find_map(|usage| check(usage).err()).map(|error| error.to_string());
+    let reason = usages.into_iter().find_map(|usage| check(usage).err()).map(|error| in_words(&error));
     let verdict = Verdict { valid: reason.is_none(), reason, certificate: CertificateView::new(leaf, now()) };
     output.print(&verdict, |verdict| {
         let word = verdict.reason.as_deref().unwrap_or("OK");
         format!("{}\n{word}\n", verdict.certificate.line())
     })?;
     Ok(ExitCode::from(u8::from(!verdict.valid)))
+}
+
+/// What is wrong with a chain, for whoever has to repair it.
+fn in_words(error: &webpki::Error) -> String {
+    let words = match error {
+        webpki::Error::UnknownIssuer => {
+            "no trusted root has signed this chain, or a certificate in between is missing"
+        }
+        webpki::Error::InvalidSignatureForPublicKey => {
+            "no trusted root has signed this chain: one has the name of its issuer, and another key"
+        }
+        webpki::Error::CertExpired { .. } => "a certificate of the chain has expired",
+        webpki::Error::CertNotValidYet { .. } => "a certificate of the chain is not valid yet",
+        webpki::Error::RequiredEkuNotFoundContext(_) => {
+            "the certificate is not for clients and servers of TLS"
+        }
+        webpki::Error::CaUsedAsEndEntity => "this is the certificate of a CA, not of a workload",
+        other => return format!("the chain does not verify: {other}"),
+    };
+    words.to_owned()
 }

@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::Value as Json;
 
 use super::DiffError;
+use crate::sources::directory::content::SETTINGS_FILES;
 use crate::store::objects::ObjectName;
 
 /// What was read from a folder.
@@ -77,7 +78,7 @@ impl Folder {
             let Some(name) = name.to_str().filter(|name| !name.starts_with('.')) else { continue };
             if path.is_dir() {
                 self.read_below(root, &path, depth + 1)?;
-            } else if depth == 0 && matches!(name, "settings.yaml" | "settings.yml" | "settings.json") {
+            } else if depth == 0 && SETTINGS_FILES.contains(&name) {
                 self.settings = Some(path);
             } else {
                 self.read_file(root, &path)?;

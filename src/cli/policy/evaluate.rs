@@ -24,7 +24,8 @@ pub(super) struct EvaluateArgs {
     #[command(flatten)]
     workload: WorkloadArgs,
 
-    /// The peer's verified identity, `TRUST-DOMAIN/ns/NAMESPACE/sa/NAME`; without it, plaintext.
+    /// The peer's verified identity, `spiffe://TRUST-DOMAIN/ns/NAMESPACE/sa/NAME`, also without the scheme; without it,
+    /// plaintext.
     #[arg(long, value_name = "IDENTITY", value_parser = identity)]
     principal: Option<SpiffeId>,
 

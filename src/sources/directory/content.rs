@@ -28,6 +28,20 @@ pub struct Content {
     pub empty: bool,
 }
 
+/// Names of the settings file that a folder of manifests may hold, where `diff` reads it.
+pub const SETTINGS_FILES: [&str; 3] = ["settings.yaml", "settings.yml", "settings.json"];
+
+impl Content {
+    /// Takes a file of settings for what it is. Objects are objects whatever their file is called.
+    pub fn admit_settings(&mut self) {
+        for finding in self.findings.iter_mut().filter(|finding| finding.reason == NOT_AN_OBJECT) {
+            finding.severity = Severity::Info;
+            finding.reason = "SettingsFile";
+            finding.message = "settings are not read from here; serve takes their file as --settings".into();
+        }
+    }
+}
+
 /// An object with a digest of what it was decoded from.
 pub struct Defined {
     pub object: Object,
@@ -90,6 +104,8 @@ pub(crate) fn decode_manifest(bytes: &[u8], hasher: &impl BuildHasher) -> Conten
     }
     manifest.content
 }
+
+const NOT_AN_OBJECT: &str = "NotAnObject";
 
 /// A finding about a place in the file and no object.
 pub fn file_error(reason: &'static str, message: String) -> Diagnostic {

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use ahash::{AHashMap, AHashSet};
 
 use super::claims::Claims;
-use super::content::{self, Content, file_error};
+use super::content::{self, Content, SETTINGS_FILES, file_error};
 use super::folders::Folders;
 use super::read::{self, ReadError, Stamps};
 use super::unit::{Unit, is_hidden};
@@ -304,12 +304,22 @@ impl Tree {
             known.stamps = stamps;
             return;
         }
-        let content = content::decode(unit, &contents, &self.namespace, &self.hasher);
+        let mut content = content::decode(unit, &contents, &self.namespace, &self.hasher);
+        if self.is_settings_file(&unit.path) {
+            content.admit_settings();
+        }
         self.take(place, content, stamps, digest, now);
     }
 }
 
 impl Tree {
+    /// Whether the settings of a gateway may be in this file: one right in a root.
+    fn is_settings_file(&self, path: &Path) -> bool {
+        let named =
+            path.file_name().is_some_and(|name| SETTINGS_FILES.iter().any(|settings| name == *settings));
+        named && self.roots.iter().any(|root| path.parent() == Some(root))
+    }
+
     /// The files of `place` were read well, or as well as they are.
     fn take(&mut self, place: &Arc<Place>, content: Content, stamps: Stamps, digest: u64, now: Instant) {
         let before = self.units.get(place).map(|known| known.objects.clone()).unwrap_or_default();

@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use super::{config_map, pem, write_pair};
-use crate::diagnostics::Diagnostic;
+use crate::diagnostics::{Diagnostic, Severity};
 use crate::sources::directory::{Directory, read as file};
 use crate::store::Event;
 use crate::store::objects::Object;
@@ -68,6 +68,19 @@ fn lists_are_taken_apart() {
     });
     assert_eq!(names(&events), ["a", "b", "c", "d"]);
     assert_eq!(findings.iter().map(|it| it.reason).collect::<Vec<_>>(), ["NotAnObject"]);
+}
+
+#[test]
+fn settings_beside_manifests_are_no_error() {
+    let (events, findings) = read(|folder| {
+        fs::write(folder.join("settings.yaml"), "log-level: debug\n").unwrap();
+        fs::write(folder.join("settings.json"), config_map("kept", "1")).unwrap();
+        fs::create_dir(folder.join("more")).unwrap();
+        fs::write(folder.join("more/settings.yaml"), "log-level: debug\n").unwrap();
+    });
+    assert_eq!(names(&events), ["kept"], "objects are read from a file of any name");
+    let told: Vec<_> = findings.iter().map(|it| (it.severity, it.reason)).collect();
+    assert_eq!(told, [(Severity::Error, "NotAnObject"), (Severity::Info, "SettingsFile")]);
 }
 
 #[test]
