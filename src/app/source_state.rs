@@ -12,7 +12,7 @@ use time::format_description::well_known::Rfc3339;
 use crate::admin::view::SourceStatus;
 use crate::diagnostics::{Diagnostic, ObjectRef, Severity};
 use crate::sources::origins::Origins;
-use crate::sources::{Batch, FileFindings, ObjectFindings, WatchState};
+use crate::sources::{Batch, FileFindings, Health, ObjectFindings, WatchState};
 
 /// What has been told last, of all sources together.
 pub(super) struct SourceState {
@@ -25,8 +25,10 @@ pub(super) struct SourceState {
     watches: BTreeMap<Arc<str>, WatchState>,
     /// Everything has been listed once.
     pub synced: bool,
-    /// Since when `synced` is as it is, in seconds since the Unix epoch.
-    synced_since: i64,
+    /// How a source without watches is doing.
+    health: Health,
+    /// Since when `synced` and `health` are as they are, in seconds since the Unix epoch.
+    since: i64,
     /// Counts up with whatever changes [`findings`](Self::findings) or [`locate`](Self::locate).
     version: u64,
 }
@@ -40,7 +42,8 @@ impl SourceState {
             origins: Origins::default(),
             watches: BTreeMap::new(),
             synced: false,
-            synced_since: now,
+            health: Health::Well,
+            since: now,
             version: 0,
         }
     }
@@ -69,7 +72,10 @@ impl SourceState {
         batch.ended.iter().for_each(|name| drop(self.watches.remove(name)));
         self.watches.extend(batch.states.drain(..).map(|state| (state.name.clone(), state)));
         if batch.synced && !self.synced {
-            (self.synced, self.synced_since) = (true, now);
+            (self.synced, self.since) = (true, now);
+        }
+        if let Some(health) = batch.health.take() {
+            (self.health, self.since) = (health, now);
         }
     }
 
@@ -96,8 +102,11 @@ impl SourceState {
             return vec![SourceStatus {
                 name: source.into(),
                 synced: self.synced,
-                since: self.synced_since,
-                last_error: None,
+                since: self.since,
+                last_error: match &self.health {
+                    Health::Well => None,
+                    Health::Ill(why) => Some(why.clone()),
+                },
                 stale_since: None,
             }];
         }

@@ -239,6 +239,18 @@ DIR/b.yaml
     }
 
     #[test]
+    fn a_broken_key_is_told_once_and_under_its_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let pair = rcgen::generate_simple_self_signed(["a.test".to_owned()]).unwrap();
+        std::fs::write(folder.path().join("a.crt"), pair.cert.pem()).unwrap();
+        std::fs::write(folder.path().join("a.key"), "no key").unwrap();
+        let found = find(vec![folder.path().into()], Settings::default()).unwrap();
+        let [finding] = &found.diagnostics[..] else { panic!("{:?}", found.diagnostics) };
+        assert_eq!(finding.file.as_deref(), Some(&folder.path().join("a.key")));
+        assert_eq!(finding.reason, "KeyMissing");
+    }
+
+    #[test]
     fn the_exit_code_says_whether_there_was_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let check = || Check {

@@ -3,17 +3,21 @@
 //! A task on the control runtime. An event makes it look at that one path at once; what follows shortly after
 //! is gathered, so that a burst costs few revisions. Every 30 seconds everything is looked at without being
 //! read, for file systems and mishaps that send no events. A file that cannot be used leaves what it last
-//! defined in place.
+//! defined in place, and so does a folder that cannot be looked at, a root that is gone among them: it is looked for
+//! until it is back.
 
 mod claims;
 pub(crate) mod content;
 mod documents;
+mod findings;
 mod folders;
 mod read;
+mod roots;
 #[cfg(test)]
 mod tests;
 mod tree;
 mod unit;
+mod waits;
 mod watch;
 
 use std::future::pending;
@@ -35,8 +39,6 @@ const RESCAN: Duration = Duration::from_secs(30);
 /// The pause after a batch, in which further changes are gathered: at first, and at most while they keep
 /// coming.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(50));
-/// Paths that are read on the control thread; what is more goes to a thread that may block.
-const FEW: usize = 16;
 
 /// Folders of manifests and PEM pairs. A root may also be one file.
 pub struct Directory {
@@ -75,10 +77,8 @@ impl Directory {
         }
         // Only now: each file that is opened under a watch is an event, and there may be thousands. What changed
         // meanwhile shows at the second look, which reads nothing else.
-        let inbox = Arc::new(Inbox::default());
-        let watcher = Watcher::new(inbox.clone())
-            .inspect_err(|error| tracing::warn!(%error, "folders cannot be watched, changes are seen late"))
-            .ok();
+        let inbox = Arc::new(Inbox::new(tree.roots()));
+        let watcher = Watcher::new(inbox.clone());
         tree = blocking(tree, |tree| {
             tree.watch(watcher);
             tree.scan(Instant::now());
@@ -113,7 +113,10 @@ impl Directory {
                 sleep(PAUSE.1).await;
             }
             let all = touched.lost || Instant::now() >= rescan;
-            tree = match all || touched.paths.len() > FEW {
+            if all && !tree.has_watcher() {
+                tree.watch(Watcher::new(inbox.clone()));
+            }
+            tree = match all || tree.is_much(&touched, Instant::now()) {
                 true => blocking(tree, move |tree| follow(tree, touched, all)).await,
                 false => {
                     follow(&mut tree, touched, false);
@@ -125,6 +128,11 @@ impl Directory {
             }
         }
     }
+}
+
+/// The key beside a certificate; `None` of other files.
+pub(super) fn key_of(certificate: &Path) -> Option<PathBuf> {
+    Unit::of(certificate)?.key
 }
 
 /// Looks at what was touched, what is due and, with `all`, at everything.

@@ -32,6 +32,8 @@ pub struct Batch {
     pub policy_statuses: Vec<PolicyStatus>,
     /// How the parts of the source are doing, where that has changed.
     pub states: Vec<WatchState>,
+    /// How a source without such parts is doing, where that has changed.
+    pub health: Option<Health>,
     /// Parts of the source that there are no longer, by the names of their states.
     pub ended: Vec<Arc<str>>,
     /// The source has listed everything once. True in its first batch and from then on.
@@ -100,6 +102,15 @@ impl Address {
             Self::Ip(text) | Self::Hostname(text) => text,
         }
     }
+}
+
+/// How a source as a whole is doing. That it is ill is among its findings as well.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Health {
+    #[default]
+    Well,
+    /// What it brings may be old or not all, for this reason.
+    Ill(String),
 }
 
 /// How one part of a source is doing, such as the watch of one kind.

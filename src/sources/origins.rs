@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::directory;
 use crate::diagnostics::{Diagnostic, ObjectRef};
+use crate::tls::keys::Part;
 
 /// An object and the file that defines it from now on; `None` when none does any more.
 pub type Origin = (ObjectRef, Option<Arc<PathBuf>>);
@@ -22,12 +24,15 @@ impl Origins {
         }
     }
 
-    /// The diagnostic with its object's file, where it names none itself.
+    /// The diagnostic with its object's file, where it names none itself. Of a PEM pair it is the one that the field
+    /// is in.
     pub fn locate(&self, mut diagnostic: Diagnostic) -> Diagnostic {
         if diagnostic.file.is_none()
             && let Some(object) = &diagnostic.object
+            && let Some(file) = self.0.get(object)
         {
-            diagnostic.file = self.0.get(object).cloned();
+            let key = directory::key_of(file).filter(|_| diagnostic.field == Part::Key.field());
+            diagnostic.file = Some(key.map_or_else(|| file.clone(), Arc::new));
         }
         diagnostic
     }

@@ -176,6 +176,11 @@ impl Gateway {
         fs::rename(staged, file).unwrap();
     }
 
+    /// A path in the folder that it was started in.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
     /// What the admin port answers.
     pub fn admin(&self, path: &str) -> String {
         Client::plain(self.admin).get("localhost", path).text()

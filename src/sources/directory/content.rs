@@ -5,18 +5,20 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use super::documents::documents;
-use super::read::Contents;
+use super::findings::{Capped, MOST};
+use super::read::{Contents, ReadError};
 use super::unit::Unit;
 use crate::diagnostics::{DUPLICATE, Diagnostic, ObjectRef, Severity};
 use crate::store::objects::{
     Decoded, Findings, Kind, Metadata, Node, Object, ObjectName, ReadyPolicy, Secret, Unknown,
 };
+use crate::tls::keys::Part;
 
 /// What the files of one unit define.
 #[derive(Default)]
 pub struct Content {
     pub objects: Vec<Defined>,
-    /// Kinds that are not read, each once.
+    /// Kinds that are not read, each once; the first so many.
     pub unknown: Vec<Unknown>,
     pub findings: Vec<Diagnostic>,
     /// Objects that are there but cannot be used: what they were before stays.
@@ -77,6 +79,18 @@ fn decode_pair(unit: &Unit, contents: &Contents, namespace: &Arc<str>, hasher: &
     }
 }
 
+/// Says that the files of a unit could not be read; of a pair, what it is about is the Secret.
+pub fn unread(unit: &Unit, error: &ReadError, namespace: &Arc<str>) -> Diagnostic {
+    let (severity, reason) = (error.problem.severity(), error.problem.reason());
+    let finding = Diagnostic { severity, ..file_error(reason, error.problem.to_string()) };
+    if unit.key.is_none() {
+        return finding;
+    }
+    let name = ObjectName::new(namespace.clone(), unit.secret_name());
+    let part = if unit.key.as_ref() == Some(&error.file) { Part::Key } else { Part::Certificate };
+    Diagnostic { object: Some(ObjectRef::new(Kind::Secret, &name)), field: part.field().into(), ..finding }
+}
+
 pub(crate) fn decode_manifest(bytes: &[u8], hasher: &impl BuildHasher) -> Content {
     let text = match std::str::from_utf8(bytes) {
         Ok(text) => text,
@@ -88,7 +102,7 @@ pub(crate) fn decode_manifest(bytes: &[u8], hasher: &impl BuildHasher) -> Conten
             return Content { findings, broken: true, ..Content::default() };
         }
     };
-    let mut manifest = Manifest { content: Content::default(), seen: HashSet::new(), hasher };
+    let mut manifest = Manifest::new(hasher);
     manifest.content.empty = text.trim_start_matches('\u{feff}').trim().is_empty();
     for document in documents(text) {
         match document.content {
@@ -98,11 +112,11 @@ pub(crate) fn decode_manifest(bytes: &[u8], hasher: &impl BuildHasher) -> Conten
             }
             Err(fault) => {
                 manifest.content.broken = true;
-                manifest.content.findings.push(file_error(fault.reason, fault.to_string()));
+                manifest.findings.push(file_error(fault.reason, fault.to_string()));
             }
         }
     }
-    manifest.content
+    manifest.into_content()
 }
 
 const NOT_AN_OBJECT: &str = "NotAnObject";
@@ -113,12 +127,31 @@ pub fn file_error(reason: &'static str, message: String) -> Diagnostic {
 }
 
 struct Manifest<'a, H> {
+    /// Without findings.
     content: Content,
+    findings: Capped,
+    /// Those that `content` has.
+    unknown: HashSet<Unknown>,
+    /// Objects of further kinds that are not read.
+    more_unknown: usize,
     seen: HashSet<(Kind, ObjectName)>,
     hasher: &'a H,
 }
 
-impl<H: BuildHasher> Manifest<'_, H> {
+impl<'a, H: BuildHasher> Manifest<'a, H> {
+    fn new(hasher: &'a H) -> Self {
+        let (content, findings) = (Content::default(), Capped::default());
+        Self { content, findings, unknown: HashSet::new(), more_unknown: 0, seen: HashSet::new(), hasher }
+    }
+
+    fn into_content(mut self) -> Content {
+        if self.more_unknown > 0 {
+            let message = format!("and {} objects of other kinds that are not read", self.more_unknown);
+            self.findings.push(Diagnostic { severity: Severity::Info, ..file_error("UnknownKind", message) });
+        }
+        Content { findings: self.findings.into_list(), ..self.content }
+    }
+
     /// Takes a document, or an item of a list; `list` has the type of items that don't name their own.
     fn decode(&mut self, line: u64, node: &Node<'_>, list: Option<(&str, &str)>, depth: usize) {
         if list.is_none() && ReadyPolicy::is_meant(node) {
@@ -151,7 +184,7 @@ impl<H: BuildHasher> Manifest<'_, H> {
 
     /// Something of the unit could be any of its objects. A text cut off by a writer often looks like that.
     fn break_off(&mut self, reason: &'static str, message: String) {
-        self.content.findings.push(file_error(reason, message));
+        self.findings.push(file_error(reason, message));
         self.content.broken = true;
     }
 
@@ -167,8 +200,12 @@ impl<H: BuildHasher> Manifest<'_, H> {
             }
             Decoded::Unusable(kind, Some(name)) => _ = self.content.unusable.insert((kind, name)),
             Decoded::Unusable(_, None) => self.content.broken = true,
-            Decoded::Unknown(unknown) if self.content.unknown.contains(&unknown) => {}
-            Decoded::Unknown(unknown) => self.content.unknown.push(unknown),
+            Decoded::Unknown(unknown) if self.unknown.contains(&unknown) => {}
+            Decoded::Unknown(_) if self.unknown.len() >= MOST => self.more_unknown += 1,
+            Decoded::Unknown(unknown) => {
+                self.unknown.insert(unknown.clone());
+                self.content.unknown.push(unknown);
+            }
         }
         self.report(line, findings);
     }
@@ -184,7 +221,7 @@ impl<H: BuildHasher> Manifest<'_, H> {
     }
 
     fn report(&mut self, line: u64, findings: Findings) {
-        self.content.findings.extend(findings.into_list().into_iter().map(|mut finding| {
+        self.findings.extend(findings.into_list().into_iter().map(|mut finding| {
             if finding.object.is_none() {
                 finding.message = format!("document at line {line}: {}", finding.message);
             }
@@ -197,7 +234,7 @@ impl<H: BuildHasher> Manifest<'_, H> {
         if !self.seen.insert(id.clone()) {
             let message = format!("the document at line {line} defines it again and is ignored");
             let object = ObjectRef::new(id.0, &id.1);
-            self.content.findings.push(Diagnostic::new(Severity::Error, object, "", DUPLICATE, message));
+            self.findings.push(Diagnostic::new(Severity::Error, object, "", DUPLICATE, message));
             return;
         }
         self.content.objects.push(defined);

@@ -1,21 +1,28 @@
 //! The folders under the roots: which are watched, which units lie in them. Looks at names and never at what
 //! files hold. Once there is a watcher, a folder is watched before it is listed, so that nothing falls in between.
+//!
+//! Only what is not there is dropped. A folder that cannot be looked at keeps what was in it, and is a finding.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::io;
+use std::ops::Bound;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::content::file_error;
+use super::read::{UNREADABLE, found};
+use super::roots::holders;
 use super::tree::Place;
 use super::unit::{Unit, is_hidden};
-use super::watch::Watcher;
-use crate::diagnostics::Diagnostic;
+use super::watch::{WatchError, Watcher};
+use crate::diagnostics::{Diagnostic, Severity};
 
 /// Folders below a root that are entered.
 const DEEPEST: usize = 16;
+/// Folders without a watch that are findings. Where the limit of watches is met there may be thousands.
+const MOST_TOLD: usize = 20;
 
 /// Device and inode.
 type Identity = (u64, u64);
@@ -25,22 +32,69 @@ struct Folder {
     units: BTreeSet<Arc<Place>>,
 }
 
+/// Why a folder has no watch.
+struct Unwatched {
+    why: String,
+    /// It is among the findings.
+    told: bool,
+}
+
+/// Why a folder is not entered.
+enum Refusal {
+    /// It is not there, or is no folder, or is read by another way.
+    NotHere,
+    Problem(Diagnostic),
+}
+
 #[derive(Default)]
 pub struct Folders {
     watcher: Option<Watcher>,
     known: BTreeMap<PathBuf, Folder>,
     paths: HashMap<Identity, PathBuf>,
+    /// The folders that are watched because a root, or a link on the way to it, has its name there.
+    holders: BTreeMap<PathBuf, Identity>,
+    unwatched: BTreeMap<PathBuf, Unwatched>,
     problems: BTreeMap<PathBuf, Diagnostic>,
-    /// Paths whose problem may have come or gone.
+    /// Paths whose findings may have changed.
     dirty: BTreeSet<PathBuf>,
 }
 
 impl Folders {
     /// Has `watcher` watch all folders, those that come later too.
-    pub fn watch_all(&mut self, watcher: Option<Watcher>) {
-        self.watcher = watcher;
+    pub fn watch_all(&mut self, watcher: Watcher) {
+        self.watcher = Some(watcher);
+        self.dirty.extend(std::mem::take(&mut self.unwatched).into_keys());
         for folder in self.known.keys().cloned().collect::<Vec<_>>() {
             self.watch(&folder);
+        }
+    }
+
+    pub fn has_watcher(&self) -> bool {
+        self.watcher.is_some()
+    }
+
+    /// Sets the watches that could not be set before, where that has become possible.
+    pub fn retry_watches(&mut self) {
+        for folder in self.unwatched.keys().cloned().collect::<Vec<_>>() {
+            self.watch(&folder);
+        }
+    }
+
+    /// Watches the folders that a root's name is in, with `touched` anew.
+    pub fn hold(&mut self, root: &Path, touched: bool) {
+        if self.watcher.is_none() {
+            return;
+        }
+        for holder in holders(root) {
+            // Where it is not there, the root is not either, and is looked for.
+            let Ok(metadata) = fs::metadata(&holder) else {
+                self.holders.remove(&holder);
+                continue;
+            };
+            let identity = identity(&metadata);
+            if self.holders.insert(holder.clone(), identity) != Some(identity) || touched {
+                self.watch(&holder);
+            }
         }
     }
 
@@ -51,57 +105,67 @@ impl Folders {
     /// Lists `folder` and those below; returns the units in them and those that were there before. With
     /// `touched` the watch is set anew: the folder may be another one with the same name and inode.
     pub fn scan(&mut self, root: usize, top: &Path, folder: &Path, touched: bool) -> Vec<Arc<Place>> {
-        let mut found = Vec::new();
+        let mut units = Vec::new();
         let start = folder;
         let mut pending = vec![folder.to_owned()];
         while let Some(folder) = pending.pop() {
-            let Some(identity) = self.admit(top, &folder) else {
-                found.extend(self.drop(&folder));
-                continue;
+            let identity = match self.admit(top, &folder) {
+                Ok(identity) => identity,
+                Err(Refusal::NotHere) => {
+                    units.extend(self.drop(&folder));
+                    continue;
+                }
+                Err(Refusal::Problem(problem)) => {
+                    self.problem(&folder, problem);
+                    continue;
+                }
             };
             // It was renamed. The old watch must go first: it is the same as the new one.
             if let Some(old) = self.paths.get(&identity).filter(|path| **path != folder).cloned() {
-                found.extend(self.drop(&old));
+                units.extend(self.drop(&old));
             }
             self.enter(&folder, identity, touched && folder == start);
-            match list(&folder) {
-                Ok(listing) => {
+            match found(self.list(&folder)) {
+                Ok(Some(listing)) => {
                     self.solved(&folder);
-                    found.extend(self.update(root, &folder, listing.units));
-                    let gone = self.children(&folder).filter(|path| !listing.folders.contains(*path));
-                    for path in gone.cloned().collect::<Vec<_>>() {
-                        found.extend(self.drop(&path));
+                    units.extend(self.update(root, &folder, listing.units));
+                    for gone in self.children_besides(&folder, &listing.folders) {
+                        units.extend(self.drop(&gone));
                     }
                     pending.extend(listing.folders.into_iter().rev());
                 }
-                Err(error) => {
-                    self.problem(
-                        &folder,
-                        file_error("Unreadable", format!("the folder cannot be read: {error}")),
-                    );
-                }
+                Ok(None) => units.extend(self.drop(&folder)),
+                Err(error) => self.unreadable(&folder, &error),
             }
         }
-        found
+        units
     }
 
-    /// Forgets `folder` and those below; returns the units that were there.
+    /// Forgets `folder` and those below, and what was wrong with them; returns the units that were there.
     pub fn drop(&mut self, folder: &Path) -> Vec<Arc<Place>> {
-        let gone: Vec<_> = self.below(folder).cloned().collect();
-        let problems: Vec<_> =
-            self.problems.keys().filter(|path| path.starts_with(folder) && !path.exists()).cloned().collect();
-        problems.iter().filter(|path| *path != folder).for_each(|path| self.solved(path));
-        let mut found = Vec::new();
-        for path in gone {
+        for path in below(&self.problems, folder).cloned().collect::<Vec<_>>() {
+            self.solved(&path);
+        }
+        for path in below(&self.unwatched, folder).cloned().collect::<Vec<_>>() {
+            self.watched(&path);
+        }
+        let mut units = Vec::new();
+        for path in below(&self.known, folder).cloned().collect::<Vec<_>>() {
             if let Some(watcher) = &mut self.watcher {
                 watcher.remove(&path);
             }
             if let Some(folder) = self.known.remove(&path) {
                 self.paths.remove(&folder.identity);
-                found.extend(folder.units);
+                units.extend(folder.units);
             }
         }
-        found
+        units
+    }
+
+    /// Whether `place` was there when its folder was listed last, or has been added since.
+    pub fn has(&self, place: &Arc<Place>) -> bool {
+        let folder = place.unit.path.parent().and_then(|folder| self.known.get(folder));
+        folder.is_some_and(|folder| folder.units.contains(place))
     }
 
     /// Notes that `place` exists.
@@ -118,12 +182,20 @@ impl Folders {
         }
     }
 
-    /// What is wrong with a path now.
-    pub fn problem_with(&self, path: &Path) -> Option<&Diagnostic> {
-        self.problems.get(path)
+    /// What there is to say about a path itself.
+    pub fn findings_about(&self, path: &Path) -> Vec<Diagnostic> {
+        if let Some(problem) = self.problems.get(path) {
+            return vec![problem.clone()];
+        }
+        let unwatched = self.unwatched.get(path).filter(|unwatched| unwatched.told);
+        let finding = unwatched.map(|Unwatched { why, .. }| {
+            let message = format!("the folder cannot be watched, changes are seen within 30 s: {why}");
+            Diagnostic { severity: Severity::Warning, ..file_error("NotWatched", message) }
+        });
+        finding.into_iter().collect()
     }
 
-    /// The paths whose problem may have changed since the last call.
+    /// The paths whose findings may have changed since the last call.
     pub fn take_dirty(&mut self) -> BTreeSet<PathBuf> {
         std::mem::take(&mut self.dirty)
     }
@@ -139,27 +211,66 @@ impl Folders {
         }
     }
 
-    /// Which folder `folder` is now; `None` where it is not to be read.
-    fn admit(&mut self, top: &Path, folder: &Path) -> Option<Identity> {
-        let identity = match fs::metadata(folder) {
-            Ok(metadata) if metadata.is_dir() => (metadata.dev(), metadata.ino()),
-            Ok(_) => return None,
-            Err(error) => {
-                if folder == top {
-                    self.problem(folder, file_error("Unreadable", format!("it cannot be read: {error}")));
-                }
-                return None;
+    /// A folder or root could not be looked at: what is known of it stays.
+    pub fn unreadable(&mut self, path: &Path, error: &io::Error) {
+        self.problem(path, unreadable(error));
+    }
+
+    /// The paths that could not be looked at.
+    pub fn all_unreadable(&self) -> impl Iterator<Item = &PathBuf> {
+        self.problems.iter().filter(|(_, problem)| problem.reason == UNREADABLE).map(|(path, _)| path)
+    }
+
+    /// What kept `path` from being looked at.
+    pub fn why_unreadable(&self, path: &Path) -> Option<&str> {
+        let problem = self.problems.get(path).filter(|problem| problem.reason == UNREADABLE)?;
+        Some(&problem.message)
+    }
+
+    pub fn has_problem(&self, path: &Path) -> bool {
+        self.problems.contains_key(path)
+    }
+
+    /// Changes in `folder` come without events.
+    pub fn not_watched(&mut self, folder: &Path, error: &WatchError) {
+        let told = self.unwatched.values().filter(|unwatched| unwatched.told).count() < MOST_TOLD;
+        let why = error.to_string();
+        match self.unwatched.get_mut(folder) {
+            Some(unwatched) => {
+                unwatched.told |= told;
+                unwatched.why = why;
             }
+            None => {
+                if told {
+                    tracing::warn!(folder = %folder.display(), %error, "the folder cannot be watched, changes are seen late");
+                }
+                self.unwatched.insert(folder.to_owned(), Unwatched { why, told });
+            }
+        }
+        self.dirty.insert(folder.to_owned());
+    }
+
+    fn watched(&mut self, folder: &Path) {
+        if self.unwatched.remove(folder).is_some() {
+            self.dirty.insert(folder.to_owned());
+        }
+    }
+
+    /// Which folder `folder` is now.
+    fn admit(&self, top: &Path, folder: &Path) -> Result<Identity, Refusal> {
+        let identity = match found(fs::metadata(folder)) {
+            Ok(Some(metadata)) if metadata.is_dir() => identity(&metadata),
+            Ok(_) => return Err(Refusal::NotHere),
+            Err(error) => return Err(Refusal::Problem(unreadable(&error))),
         };
         if folder.strip_prefix(top).is_ok_and(|rest| rest.components().count() > DEEPEST) {
             let message = format!("folders are read {DEEPEST} levels deep, this one is deeper");
-            self.problem(folder, file_error("TooDeep", message));
-            return None;
+            return Err(Refusal::Problem(file_error("TooDeep", message)));
         }
         // The same folder by another way, a link: reading it once is enough, and a loop ends here.
         let elsewhere =
             self.paths.get(&identity).is_some_and(|path| path != folder && is_still(path, identity));
-        (!elsewhere).then_some(identity)
+        if elsewhere { Err(Refusal::NotHere) } else { Ok(identity) }
     }
 
     /// Notes the folder and sets the watch.
@@ -179,10 +290,38 @@ impl Folders {
 
     fn watch(&mut self, folder: &Path) {
         let Some(watcher) = &mut self.watcher else { return };
-        if let Err(error) = watcher.add(folder) {
-            // Served all the same; changes are seen by the slow re-read.
-            tracing::warn!(folder = %folder.display(), %error, "the folder cannot be watched, changes are seen late");
+        match watcher.add(folder) {
+            Ok(()) => self.watched(folder),
+            // That it is gone shows elsewhere.
+            Err(WatchError::NotFound) => self.watched(folder),
+            Err(error) => self.not_watched(folder, &error),
         }
+    }
+
+    fn list(&self, folder: &Path) -> io::Result<Listing> {
+        let mut listing = Listing::default();
+        for entry in fs::read_dir(folder)? {
+            let entry = entry?;
+            let path = entry.path();
+            if is_hidden(&path) {
+                continue;
+            }
+            let unit = Unit::of(&path);
+            let kind = entry.file_type()?;
+            let is_folder = kind.is_dir()
+                || kind.is_symlink()
+                    && match found(fs::metadata(&path)) {
+                        Ok(target) => target.is_some_and(|target| target.is_dir()),
+                        // Nobody knows what it leads to now: it is taken for what it was, or looks like.
+                        Err(_) => self.contains(&path) || unit.is_none(),
+                    };
+            if is_folder {
+                listing.folders.insert(path);
+            } else if let Some(unit) = unit {
+                listing.units.insert(unit);
+            }
+        }
+        Ok(listing)
     }
 
     /// Takes over which units are in `folder`; returns them and those that no longer are.
@@ -193,41 +332,33 @@ impl Folders {
         known.units.union(&before).cloned().collect()
     }
 
-    fn below<'a>(&'a self, folder: &'a Path) -> impl Iterator<Item = &'a PathBuf> {
-        let from = self.known.range(folder.to_owned()..).map(|(path, _)| path);
-        from.take_while(move |path| path.starts_with(folder))
-    }
-
-    fn children<'a>(&'a self, folder: &'a Path) -> impl Iterator<Item = &'a PathBuf> {
-        self.below(folder).filter(move |path| path.parent() == Some(folder))
+    /// What was in `folder` and is not among `listed`, the folders that are.
+    fn children_besides(&self, folder: &Path, listed: &BTreeSet<PathBuf>) -> BTreeSet<PathBuf> {
+        let known = below(&self.known, folder).chain(below(&self.problems, folder));
+        known.filter(|path| path.parent() == Some(folder) && !listed.contains(*path)).cloned().collect()
     }
 }
 
+/// The paths at and below `folder`.
+fn below<'a, V>(map: &'a BTreeMap<PathBuf, V>, folder: &'a Path) -> impl Iterator<Item = &'a PathBuf> {
+    let from = map.range::<Path, _>((Bound::Included(folder), Bound::Unbounded)).map(|(path, _)| path);
+    from.take_while(move |path| path.starts_with(folder))
+}
+
+fn identity(metadata: &fs::Metadata) -> Identity {
+    (metadata.dev(), metadata.ino())
+}
+
+fn unreadable(error: &io::Error) -> Diagnostic {
+    file_error(UNREADABLE, format!("it cannot be looked at, so what was read there before stays: {error}"))
+}
+
 fn is_still(path: &Path, identity: Identity) -> bool {
-    fs::metadata(path).is_ok_and(|metadata| (metadata.dev(), metadata.ino()) == identity)
+    fs::metadata(path).is_ok_and(|metadata| self::identity(&metadata) == identity)
 }
 
 #[derive(Default)]
 struct Listing {
     units: BTreeSet<Unit>,
     folders: BTreeSet<PathBuf>,
-}
-
-fn list(folder: &Path) -> io::Result<Listing> {
-    let mut listing = Listing::default();
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        let path = entry.path();
-        if is_hidden(&path) {
-            continue;
-        }
-        let kind = entry.file_type()?;
-        let is_folder = kind.is_dir() || kind.is_symlink() && path.is_dir();
-        if is_folder {
-            listing.folders.insert(path);
-        } else if let Some(unit) = Unit::of(&path) {
-            listing.units.insert(unit);
-        }
-    }
-    Ok(listing)
 }

@@ -2,6 +2,8 @@ mod last_good;
 mod properties;
 mod reading;
 mod ready_policies;
+mod roots;
+mod trouble;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,6 +17,7 @@ use tokio::sync::mpsc::{self, Receiver};
 use super::*;
 use crate::diagnostics::{Diagnostic, ObjectRef, Severity};
 use crate::names::HostPattern;
+use crate::sources::Health;
 use crate::sources::origins::Origins;
 use crate::store::objects::{Kind, ObjectName, SecretOrigin};
 use crate::store::{Event, Store};
@@ -29,16 +32,22 @@ struct Show {
     store: Store,
     findings: BTreeMap<PathBuf, Vec<Diagnostic>>,
     origins: Origins,
+    health: Health,
     /// Every event since the last look, as "apply Secret web/tls".
     log: Vec<String>,
 }
 
 impl Show {
     async fn start(prepare: impl FnOnce(&Path)) -> Self {
+        Self::start_at("", prepare).await
+    }
+
+    /// With `root`, a path in the folder, as the root.
+    async fn start_at(root: &str, prepare: impl FnOnce(&Path)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         prepare(folder.path());
         let (sender, batches) = mpsc::channel(4);
-        let source = Directory { roots: vec![folder.path().into()], pem_namespace: "pem".into() };
+        let source = Directory { roots: vec![folder.path().join(root)], pem_namespace: "pem".into() };
         tokio::spawn(source.run(sender));
         let mut show = Self {
             folder,
@@ -46,6 +55,7 @@ impl Show {
             store: Store::new(),
             findings: BTreeMap::new(),
             origins: Origins::default(),
+            health: Health::Well,
             log: Vec::new(),
         };
         while !show.next().await {}
@@ -64,6 +74,9 @@ impl Show {
             self.store.apply(event);
         }
         batch.origins.into_iter().for_each(|origin| self.origins.apply(origin));
+        if let Some(health) = batch.health {
+            self.health = health;
+        }
         for file in batch.findings {
             self.findings.insert(file.file.to_path_buf(), file.diagnostics);
         }
@@ -350,6 +363,7 @@ async fn a_folder_with_the_name_of_a_manifest_takes_its_place() {
     fs::remove_file(show.path("a.yaml")).unwrap();
     fs::rename(show.path(".new"), show.path("a.yaml")).unwrap();
     show.until("what is in the folder", |show| show.data("b") == Some("1")).await;
+    show.until("what was in the file to go", |show| show.data("a").is_none()).await;
     rename_into(&show.path("a.yaml/b.yaml"), &config_map("b", "2"));
     show.until("a change in it", |show| show.data("b") == Some("2")).await;
 }

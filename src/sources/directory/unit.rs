@@ -5,6 +5,8 @@ use std::ffi::OsStr;
 use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 
+use crate::tls::keys::Part;
+
 /// The files that are read together, named by the one that sorts and reports for them.
 #[derive(Clone, Debug)]
 pub struct Unit {
@@ -62,15 +64,15 @@ impl Unit {
         match name.rsplit_once('.')? {
             (_, "yaml" | "yml" | "json") => Some(Self { path: path.to_owned(), key: None }),
             ("fullchain" | "privkey", "pem") => pair("fullchain.pem", "privkey.pem"),
-            // The issuer's certificate beside a pair, as in a mounted Secret.
-            ("ca", "crt") => None,
+            // The issuer's certificate beside a pair, as in a mounted Secret, or a private CA: nothing to serve.
+            ("ca", "crt" | "key") => None,
             (stem, "crt" | "key") => pair(&format!("{stem}.crt"), &format!("{stem}.key")),
             _ => None,
         }
     }
 
     /// The Secret name of a pair: its folder for `tls.crt` and `fullchain.pem`, else its own name, made a
-    /// lower-case RFC 1123 name.
+    /// lower-case RFC 1123 name. A wildcard, `_.` or `*.` in front, keeps a name apart from that of its parent.
     pub fn secret_name(&self) -> String {
         let stem = self.path.file_stem().and_then(OsStr::to_str).unwrap_or_default();
         // Absolute, as `.` has a name as well.
@@ -84,11 +86,22 @@ impl Unit {
             char if char.is_ascii_alphanumeric() || char == '-' || char == '.' => char,
             _ => '-',
         };
-        let name: String = name.chars().map(plain).take(253).collect();
-        let parts = name.split('.').map(|part| part.trim_matches('-')).filter(|part| !part.is_empty());
-        match parts.collect::<Vec<_>>().join(".") {
+        let label = |(at, label): (usize, &str)| match label {
+            "_" | "*" if at == 0 => "wildcard".to_owned(),
+            _ => label.chars().map(plain).collect::<String>().trim_matches('-').to_owned(),
+        };
+        let labels = name.split('.').enumerate().map(label).filter(|label| !label.is_empty());
+        match labels.collect::<Vec<_>>().join(".") {
             name if name.is_empty() => stem.to_owned(),
-            name => name,
+            name => name.chars().take(253).collect(),
+        }
+    }
+
+    /// The file that `field` of the pair's Secret is read from.
+    pub fn file_of(&self, field: &str) -> &Path {
+        match &self.key {
+            Some(key) if field == Part::Key.field() => key,
+            _ => &self.path,
         }
     }
 
@@ -101,4 +114,9 @@ impl Unit {
 /// Dot files, editors' swap files and the timestamped folders of a mounted volume among them.
 pub fn is_hidden(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
+}
+
+/// The link that is replaced when a mounted volume changes.
+pub fn is_volume(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name == "..data")
 }

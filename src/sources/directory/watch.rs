@@ -2,13 +2,15 @@
 //! it, since a watch on a file ends when it is replaced.
 
 use std::collections::HashMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use notify::event::{AccessKind, AccessMode, CreateKind, ModifyKind, RenameMode};
-use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
+use notify::{ErrorKind, Event, EventKind, RecursiveMode};
 use tokio::sync::Notify;
 
+use super::roots::Roots;
 use super::unit::Unit;
 
 /// What happened to a path last.
@@ -23,8 +25,8 @@ pub enum Touch {
 }
 
 /// Events not yet looked at, one a path, so that a burst takes no more room than the folders have entries.
-#[derive(Default)]
 pub struct Inbox {
+    roots: Arc<Roots>,
     touched: Mutex<Touched>,
     notify: Notify,
 }
@@ -37,6 +39,11 @@ pub struct Touched {
 }
 
 impl Inbox {
+    /// For what happens to `roots` and in them: folders around them are watched as well.
+    pub fn new(roots: Arc<Roots>) -> Self {
+        Self { roots, touched: Mutex::default(), notify: Notify::new() }
+    }
+
     /// Waits until there is something to take.
     pub async fn changed(&self) {
         self.notify.notified().await;
@@ -50,7 +57,8 @@ impl Inbox {
         let news = match event {
             Ok(event) if !event.need_rescan() => {
                 let Some(touch) = touch_of(event.kind) else { return };
-                let paths = event.paths.into_iter().filter(|path| is_of_interest(path, event.kind));
+                let concern = |path: &PathBuf| self.roots.concern(path) && is_of_interest(path, event.kind);
+                let paths = event.paths.into_iter().filter(concern);
                 let paths: Vec<_> = paths.map(|path| (path, touch)).collect();
                 if paths.is_empty() {
                     return;
@@ -93,19 +101,50 @@ fn is_of_interest(path: &Path, kind: EventKind) -> bool {
     }
 }
 
+/// Why something is not watched.
+#[derive(Debug, thiserror::Error)]
+pub enum WatchError {
+    #[error("it is not there")]
+    NotFound,
+    #[error("the limit of watches is met (sysctl fs.inotify.max_user_watches)")]
+    TooMany,
+    #[error("{0}")]
+    Other(String),
+}
+
+impl From<notify::Error> for WatchError {
+    fn from(error: notify::Error) -> Self {
+        match error.kind {
+            ErrorKind::PathNotFound => Self::NotFound,
+            ErrorKind::MaxFilesWatch => Self::TooMany,
+            ErrorKind::Io(error) if error.kind() == io::ErrorKind::NotFound => Self::NotFound,
+            ErrorKind::Io(error) => Self::Other(error.to_string()),
+            other => Self::Other(notify::Error::new(other).to_string()),
+        }
+    }
+}
+
 /// The watches.
-pub struct Watcher(RecommendedWatcher);
+pub struct Watcher(Box<dyn notify::Watcher + Send>);
 
 impl Watcher {
     /// Starts the thread that fills `inbox`.
-    pub fn new(inbox: Arc<Inbox>) -> notify::Result<Self> {
-        notify::recommended_watcher(move |event| inbox.put(event)).map(Self)
+    ///
+    /// # Errors
+    /// The user has too many of these already (sysctl `fs.inotify.max_user_instances`), or the process has too many
+    /// files open.
+    pub fn new(inbox: Arc<Inbox>) -> Result<Self, WatchError> {
+        Ok(Self::from(Box::new(notify::recommended_watcher(move |event| inbox.put(event))?)))
+    }
+
+    pub fn from(watcher: Box<dyn notify::Watcher + Send>) -> Self {
+        Self(watcher)
     }
 
     /// Watches the entries of `folder`, whatever that path was before.
-    pub fn add(&mut self, folder: &Path) -> notify::Result<()> {
+    pub fn add(&mut self, folder: &Path) -> Result<(), WatchError> {
         self.remove(folder);
-        self.0.watch(folder, RecursiveMode::NonRecursive)
+        Ok(self.0.watch(folder, RecursiveMode::NonRecursive)?)
     }
 
     pub fn remove(&mut self, folder: &Path) {

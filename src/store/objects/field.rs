@@ -241,7 +241,7 @@ impl Findings {
     }
 }
 
-/// Findings kept of one file.
+/// Findings kept of one document.
 const MOST: usize = 200;
 
 /// `text` for a message: in quotes, escaped, at most 64 characters. Not for Secret values.

@@ -128,7 +128,7 @@ fn large_files_deep_folders_and_loops_are_bounded() {
     assert_eq!(names(&events), ["a"]);
     let mut reasons: Vec<_> = findings.iter().map(|it| it.reason).collect();
     reasons.sort();
-    assert_eq!(reasons, ["TooDeep", "TooLarge"]);
+    assert_eq!(reasons, ["TooDeep", "TooLarge", "Unreadable"]);
 }
 
 #[test]
@@ -152,9 +152,85 @@ fn pairs_are_named_after_their_folder_or_file() {
         fs::write(folder.join("mail.crt"), plain.certificate).unwrap();
         fs::write(folder.join("mail.key"), plain.key).unwrap();
         fs::write(folder.join("ca.crt"), "not read").unwrap();
+        fs::write(folder.join("ca.key"), "not read").unwrap();
+        for name in ["_.shop.example", "shop.example", "*"] {
+            let pem = pem(4);
+            fs::write(folder.join(format!("{name}.crt")), pem.certificate).unwrap();
+            fs::write(folder.join(format!("{name}.key")), pem.key).unwrap();
+        }
+        write_pair(&folder.join("*.bar.example"), &pem(5));
+        write_pair(&folder.join("bar.example"), &pem(6));
     });
-    assert_eq!(names(&events), ["live.example", "mail", "shop-a"]);
+    let expected = [
+        "bar.example",
+        "live.example",
+        "mail",
+        "shop-a",
+        "shop.example",
+        "wildcard",
+        "wildcard.bar.example",
+        "wildcard.shop.example",
+    ];
+    assert_eq!(names(&events), expected);
     assert!(findings.is_empty(), "{findings:?}");
+}
+
+#[test]
+fn pairs_of_the_same_name_are_both_told() {
+    let (events, findings) = read(|folder| {
+        write_pair(&folder.join("Shop"), &pem(1));
+        write_pair(&folder.join("shop"), &pem(2));
+    });
+    assert_eq!(names(&events), ["shop"]);
+    let [finding] = &findings[..] else { panic!("{findings:?}") };
+    assert_eq!(finding.reason, "Duplicate");
+    assert!(finding.to_string().contains("/shop/tls.crt: Secret pem/shop: "), "{finding}");
+    assert!(finding.message.contains("/Shop/tls.crt "), "{finding}");
+}
+
+#[test]
+fn faults_of_a_key_are_told_under_its_file() {
+    let (_, findings) = read(|folder| {
+        let pem = pem(1);
+        for name in ["broken", "folder", "missing"] {
+            fs::write(folder.join(format!("{name}.crt")), &pem.certificate).unwrap();
+        }
+        let key = pem.key.replace("-----END", "----END");
+        fs::write(folder.join("broken.key"), key).unwrap();
+        fs::create_dir(folder.join("folder.key")).unwrap();
+        fs::write(folder.join("alone.key"), &pem.key).unwrap();
+    });
+    let told = |finding: &Diagnostic| {
+        let file = finding.file.as_ref().unwrap().file_name().unwrap().to_str().unwrap().to_owned();
+        (file, finding.object.as_ref().unwrap().to_string(), finding.reason)
+    };
+    let told: Vec<_> = findings.iter().map(told).collect();
+    let expected = [
+        ("alone.key", "Secret pem/alone", "CertificateMissing"),
+        ("broken.key", "Secret pem/broken", "PemInvalid"),
+        ("folder.key", "Secret pem/folder", "NotAFile"),
+        ("missing.crt", "Secret pem/missing", "KeyMissing"),
+    ];
+    assert_eq!(told, expected.map(|(file, object, reason)| (file.to_owned(), object.to_owned(), reason)));
+}
+
+#[test]
+fn findings_of_one_file_are_bounded() {
+    let (events, findings) = read(|folder| {
+        fs::write(folder.join("words.yaml"), "---\nx\n".repeat(10_000)).unwrap();
+        let kinds = |number| format!("---\napiVersion: v1\nkind: K{number}\nmetadata: {{name: a}}\n");
+        fs::write(folder.join("kinds.yaml"), (0..10_000).map(kinds).collect::<String>()).unwrap();
+        let same =
+            (0..1000).map(|number| config_map(&format!("m{number}"), "1") + "---\n").collect::<String>();
+        fs::write(folder.join("a.yaml"), &same).unwrap();
+        fs::write(folder.join("b.yaml"), &same).unwrap();
+    });
+    assert_eq!(events.len(), 1000);
+    let count = |reason| findings.iter().filter(|finding| finding.reason == reason).count();
+    assert_eq!((count("NotAnObject"), count("UnknownKind"), count("Duplicate")), (200, 201, 200));
+    assert!(findings.iter().any(|it| it.message == "and 9800 more findings in this file"));
+    assert!(findings.iter().any(|it| it.message == "and 9800 objects of other kinds that are not read"));
+    assert!(findings.iter().any(|it| it.message == "and 800 more findings in this file"));
 }
 
 #[test]
