@@ -8,6 +8,7 @@
 pub mod channel;
 mod generation;
 mod image;
+pub mod keepsake;
 pub mod ledger;
 mod lifecycle;
 pub mod link;
@@ -31,6 +32,7 @@ use self::channel::Channel;
 use self::generation::{Generation, Heard};
 pub use self::image::SUBCOMMAND;
 use self::image::{Image, NextImage};
+use self::keepsake::Keepsake;
 use self::ledger::{Entry, Ledger};
 use self::lifecycle::{Action, Exit, Lifecycle, Role};
 use self::messages::{
@@ -111,6 +113,7 @@ struct LastGood {
     settings: Box<Settings>,
     listeners: Vec<Listener>,
     tickets: Option<TicketKeys>,
+    keepsake: Option<Keepsake>,
     /// What was published by those that have gone.
     published: Entry,
 }
@@ -192,8 +195,8 @@ impl Supervisor {
 
     fn hear(&mut self, number: u64, heard: Heard) -> Vec<Action> {
         let Some(generation) = self.generations.get_mut(&number) else { return Vec::new() };
-        let message = match heard {
-            Heard::Message(message) => message,
+        let (message, descriptors) = match heard {
+            Heard::Message(message, descriptors) => (message, descriptors),
             Heard::End => {
                 generation.heard_out = true;
                 return self.check_end(number);
@@ -219,6 +222,12 @@ impl Supervisor {
                 // One that drains has nothing to say about what comes after it.
                 if self.lifecycle.state(number) != Some(GenerationState::Draining) {
                     self.last_good.tickets = Some(keys);
+                }
+            }
+            FromGeneration::Keepsake => {
+                // One that starts or drains has nothing that the one that serves does not know better.
+                if self.lifecycle.state(number) == Some(GenerationState::Serving) {
+                    self.last_good.keepsake = descriptors.into_iter().next().map(Keepsake::from);
                 }
             }
             FromGeneration::Draining { connections } => generation.connections = Some(connections),
@@ -337,14 +346,15 @@ impl Supervisor {
         if role == Role::Candidate {
             generation.deadline = Some(Instant::now() + self.last_good.settings.restart_timeout);
         }
-        generation.start(Start {
+        let start = Start {
             generation: number,
             takes_over: role == Role::Candidate,
             settings: (role == Role::Replacement).then(|| self.last_good.settings.clone()),
             tickets: self.last_good.tickets.clone(),
             snapshot: published.snapshot,
             changes: published.changes,
-        });
+        };
+        generation.start(start, self.last_good.keepsake.as_ref());
         Ok(generation)
     }
 
