@@ -9,6 +9,7 @@ mod config_map;
 mod edits;
 mod findings;
 mod handover;
+mod kept;
 mod replaced;
 mod sockets;
 mod source_state;
@@ -34,6 +35,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::admin::view::{PendingRestart, View};
 use crate::clock::now;
 use crate::compile::{Compiled, compile};
+use crate::names::HostPattern;
 use crate::net::drain::Closing;
 use crate::pod::PodIdentity;
 use crate::settings::load::{Inputs, Loaded};
@@ -45,7 +47,7 @@ use crate::sources::kubernetes;
 use crate::sources::mesh_files::MeshPaths;
 use crate::status::Outbox;
 use crate::store::objects::ConfigMap;
-use crate::store::{Event, Store};
+use crate::store::{Changes, Event, Store};
 use crate::supervisor::ledger::Entry;
 use crate::supervisor::link::Link;
 use crate::supervisor::messages::{FromGeneration, Start, ToGeneration};
@@ -56,6 +58,7 @@ use crate::tls::own_identity::OwnIdentity;
 use crate::tls::tickets::Tickets;
 use findings::Findings;
 use handover::Handover;
+use kept::Kept;
 use sockets::Sockets;
 use source_state::SourceState;
 use stapler::Stapler;
@@ -100,10 +103,13 @@ pub fn serve(
     if let Some(keys) = &start.tickets {
         tickets.take_over(keys.as_str());
     }
-    let compiled = Compiled::empty(&settings, &tickets, now())?;
+    let mut compiled = Compiled::empty(&settings, &tickets, now())?;
+    let kept = Kept::from_predecessor(&link);
+    kept.hand_to(&mut compiled);
     let handover = Handover::new(link, start);
     let mut control = Control::new(settings, compiled, tickets, sockets, logging, handover)?;
     control.changes = start.changes;
+    control.kept = kept;
     control.settings_file = inputs.file.clone().map(Arc::new);
     runtime.block_on(control.run(inputs, loaded))
 }
@@ -136,6 +142,8 @@ struct Control {
     rejected: Option<String>,
     settings_file: Option<Arc<PathBuf>>,
     findings: Findings,
+    /// Certificates for the next generation.
+    kept: Kept,
     /// When the process started and when settings were last taken over, in seconds since the Unix epoch.
     started: i64,
     loaded: i64,
@@ -188,6 +196,7 @@ impl Control {
             rejected: None,
             settings_file: None,
             findings: Findings::default(),
+            kept: Kept::default(),
             started: now(),
             loaded: now(),
             view,
@@ -284,6 +293,7 @@ impl Control {
         self.start_webhook()?;
         self.handover.serving = true;
         self.handover.link.tell(&FromGeneration::Serving);
+        self.kept.leave(&self.handover.link);
         if !self.handover.wanted.is_empty() {
             self.handover.tell_wanted();
         }
@@ -406,6 +416,7 @@ impl Control {
             let next = compile(&self.store, &changes, &self.settings, &self.compiled, now);
             let before = std::mem::replace(&mut self.compiled, next);
             let hosts = std::mem::take(&mut self.compiled.recertified);
+            self.keep(&changes, &hosts, &before.snapshot.settings);
             if !first {
                 replaced::log(&before.snapshot.certificates, &self.compiled.snapshot.certificates, &hosts);
             }
@@ -417,6 +428,23 @@ impl Control {
         }
         if let Some(outbox) = &mut self.outbox {
             outbox.compiled(&self.store, &self.settings, &changes, self.compiled.policies());
+        }
+    }
+
+    /// Takes note of certificates that only this generation has from now on. Before it serves, the supervisor goes by
+    /// the one before.
+    fn keep(&mut self, changes: &Changes, recertified: &[HostPattern], before: &Arc<Settings>) {
+        let all = changes.all_hosts || !Arc::ptr_eq(before, &self.settings);
+        let hosts: Vec<_> = match all {
+            true => {
+                self.compiled.snapshot.certificates.patterns().chain(self.kept.hosts().cloned()).collect()
+            }
+            false => changes.hosts.iter().chain(&changes.certificates).chain(recertified).cloned().collect(),
+        };
+        // The default certificate is looked at in any case.
+        self.kept.update(&self.compiled, &self.store, hosts.iter().chain([&HostPattern::Any]));
+        if self.handover.serving {
+            self.kept.leave(&self.handover.link);
         }
     }
 

@@ -9,6 +9,7 @@ pub mod certificates;
 mod classes;
 mod clusters;
 mod external_names;
+mod handed_on;
 mod hosts;
 mod ingresses;
 pub mod policies;
@@ -40,6 +41,7 @@ use crate::tls::policy::{TlsPolicy, TlsPolicyError};
 use crate::tls::tickets::{SharedKeys, Tickets};
 use certificates::StapleWaits;
 use classes::Classes;
+use handed_on::HandedOn;
 use hosts::Hosts;
 use policies::Policies;
 use rechecks::Rechecks;
@@ -59,6 +61,8 @@ pub struct Compiled {
     pub staple_demand: StapleDemand,
     /// The session ticket keys that replicas share, where they do.
     pub ticket_keys: Option<SharedKeys>,
+    /// What a generation before served, until the first compile.
+    handed_on: HandedOn,
     leaves: Leaves,
     rechecks: Rechecks,
     tickets: Arc<Tickets>,
@@ -94,6 +98,7 @@ impl Compiled {
             recertified: Vec::new(),
             staple_demand: StapleDemand::default(),
             ticket_keys: None,
+            handed_on: HandedOn::default(),
             leaves: Leaves::default(),
             rechecks: Rechecks::default(),
             tickets: tickets.clone(),
@@ -173,6 +178,7 @@ pub fn compile(
     if scope.ticket_keys {
         next.compile_ticket_keys(store);
     }
+    next.handed_on.clear();
     next
 }
 
@@ -249,7 +255,7 @@ impl Compiled {
             store,
             pattern,
             tls_ingresses(store, classes, &self.snapshot.settings, pattern),
-            before.as_ref(),
+            before.as_ref().or(self.handed_on.get(pattern)),
             grace,
             waits,
             now,
@@ -272,7 +278,7 @@ impl Compiled {
             store,
             secret,
             &self.generated,
-            Some(&before),
+            Some(self.handed_on.get(&HostPattern::Any).unwrap_or(&before)),
             waits,
             now,
         );
@@ -417,6 +423,7 @@ impl Scope {
                 .iter()
                 .chain(&changes.certificates)
                 .chain(hosts_due)
+                .chain(previous.handed_on.keys().filter(|host| **host != HostPattern::Any))
                 .cloned()
                 .collect(),
             clusters: changes.clusters.iter().cloned().collect(),
@@ -457,6 +464,7 @@ impl Scope {
         };
         scope.hosts.extend(snapshot.hosts.patterns());
         scope.hosts.extend(snapshot.certificates.patterns());
+        scope.hosts.extend(previous.handed_on.keys().filter(|host| **host != HostPattern::Any).cloned());
         scope.clusters.extend(snapshot.clusters.0.keys().map(|key| (**key).clone()));
         for subject in previous.report.subjects() {
             match subject {

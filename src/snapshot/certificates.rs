@@ -143,7 +143,8 @@ pub struct Binding {
 }
 
 impl Binding {
-    fn is_same(&self, other: &Self) -> bool {
+    /// Whether both are the very same certificate, bound in the same way.
+    pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.certificate, &other.certificate)
             && self.ingress == other.ingress
             && self.missing_since == other.missing_since

@@ -1,6 +1,6 @@
 //! One worker generation as the supervisor sees it: a process and the channel to it.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 
 use rustix::process::{Pid, Signal, WaitStatus, kill_process};
@@ -8,6 +8,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::channel::{AsyncChannel, Channel, ChannelError, MOST_DESCRIPTORS};
+use super::keepsake::Keepsake;
 use super::ledger::Ledger;
 use super::lifecycle::Ended;
 use super::messages::{FromGeneration, Listener, Start, ToGeneration};
@@ -41,7 +42,8 @@ pub struct Generation {
 /// What comes from a generation.
 #[derive(Debug)]
 pub enum Heard {
-    Message(FromGeneration),
+    /// With the file descriptors that came with it.
+    Message(FromGeneration, Vec<OwnedFd>),
     /// There will be nothing more.
     End,
 }
@@ -73,8 +75,10 @@ impl Generation {
     }
 
     /// Tells it what it starts from, which it waits for.
-    pub fn start(&self, start: Start) -> Result<(), ChannelError> {
-        self.channel.send(&ToGeneration::Start(start), &[self.ledger.as_fd()])
+    pub fn start(&self, start: Start, keepsake: Option<&Keepsake>) -> Result<(), ChannelError> {
+        let descriptors: Vec<_> =
+            [self.ledger.as_fd()].into_iter().chain(keepsake.map(AsFd::as_fd)).collect();
+        self.channel.send(&ToGeneration::Start(start), &descriptors)
     }
 
     /// Tells it. A generation that cannot be told is stuck or gone; both show in other ways.
@@ -133,7 +137,7 @@ impl Generation {
 async fn listen_to(number: u64, channel: Rc<AsyncChannel>, heard: mpsc::UnboundedSender<(u64, Heard)>) {
     loop {
         let said = match channel.receive().await {
-            Ok(received) => Heard::Message(received.message),
+            Ok(received) => Heard::Message(received.message, received.descriptors),
             Err(ChannelError::Closed | ChannelError::Io(_)) => Heard::End,
             Err(error) => {
                 tracing::warn!(generation = number, %error, "message passed over");

@@ -9,6 +9,7 @@ use rustix::net::SocketType;
 use rustix::net::sockopt::socket_type;
 
 use super::channel::{AsyncChannel, Channel, ChannelError, Received};
+use super::keepsake::Keepsake;
 use super::ledger::{Entry, Ledger};
 use super::messages::{FromGeneration, Listener, Start, ToGeneration};
 
@@ -18,6 +19,7 @@ pub struct Link {
     channel: Channel,
     /// A supervisor of another version may have none.
     ledger: Option<Ledger>,
+    keepsake: Option<Keepsake>,
 }
 
 /// What went wrong between a generation and its supervisor.
@@ -44,8 +46,10 @@ impl Link {
         let channel = Channel::new(end);
         let Received { message, descriptors } = channel.receive()?;
         let ToGeneration::Start(start) = message else { return Err(LinkError::Unexpected) };
-        let ledger = descriptors.into_iter().next().map(Ledger::from);
-        Ok((Self { channel, ledger }, start))
+        let mut descriptors = descriptors.into_iter();
+        let ledger = descriptors.next().map(Ledger::from);
+        let keepsake = descriptors.next().map(Keepsake::from);
+        Ok((Self { channel, ledger, keepsake }, start))
     }
 
     /// The sockets for `listeners`, in their order. Waits for the answer.
@@ -77,6 +81,17 @@ impl Link {
             Err(error @ ChannelError::Closed) => tracing::debug!(%error, "the supervisor is not told"),
             Err(error) => tracing::error!(%error, "the supervisor cannot be told"),
         }
+    }
+
+    /// What the generation before has left to this one.
+    pub fn keepsake(&self) -> Option<&Keepsake> {
+        self.keepsake.as_ref()
+    }
+
+    /// Leaves something to the next generation, in the place of what was left before. Says whether it arrived.
+    pub fn leave(&self, keepsake: &Keepsake) -> bool {
+        let sent = self.channel.send(&FromGeneration::Keepsake, &[keepsake.as_fd()]);
+        sent.inspect_err(|error| tracing::debug!(%error, "the supervisor cannot be told")).is_ok()
     }
 
     /// Notes what is served by now, for the generation after this one to count on from.

@@ -31,6 +31,8 @@ pub enum FromGeneration {
     RestartWanted { keys: Vec<String> },
     /// The ticket keys, for its successor.
     Tickets { keys: TicketKeys },
+    /// With it comes a [`Keepsake`](super::keepsake::Keepsake) for its successor.
+    Keepsake,
     /// Connections that are still open, while it drains.
     Draining { connections: u64 },
     /// It ends because of this.
@@ -44,7 +46,8 @@ pub enum FromGeneration {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "says", rename_all = "kebab-case")]
 pub enum ToGeneration {
-    /// The first message. With it comes the [`Ledger`](super::ledger::Ledger) of the generation.
+    /// The first message. With it comes the [`Ledger`](super::ledger::Ledger) of the generation, and the
+    /// [`Keepsake`](super::keepsake::Keepsake) of the one before, where that has left one.
     Start(Start),
     /// Some of the sockets of one listener, as file descriptors; `more` where others follow.
     Sockets { listener: Listener, more: bool },

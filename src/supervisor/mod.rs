@@ -8,6 +8,7 @@
 pub mod channel;
 mod generation;
 mod image;
+pub mod keepsake;
 pub mod ledger;
 mod lifecycle;
 pub mod link;
@@ -32,6 +33,7 @@ use tokio::time::{Instant, sleep_until};
 use self::channel::{Channel, ChannelError};
 use self::generation::{Generation, Heard};
 use self::image::{Image, NextImage};
+use self::keepsake::Keepsake;
 use self::ledger::{Entry, Ledger};
 use self::lifecycle::{Action, Exit, Lifecycle, Role};
 use self::messages::{
@@ -118,6 +120,7 @@ struct LastGood {
     told: bool,
     listeners: Vec<Listener>,
     tickets: Option<TicketKeys>,
+    keepsake: Option<Keepsake>,
     /// What was published by those that have gone.
     published: Entry,
 }
@@ -199,8 +202,8 @@ impl Supervisor {
 
     fn hear(&mut self, number: u64, heard: Heard) -> Vec<Action> {
         let Some(generation) = self.generations.get_mut(&number) else { return Vec::new() };
-        let message = match heard {
-            Heard::Message(message) => message,
+        let (message, descriptors) = match heard {
+            Heard::Message(message, descriptors) => (message, descriptors),
             Heard::End => {
                 generation.heard_out = true;
                 return self.check_end(number);
@@ -226,6 +229,12 @@ impl Supervisor {
                 // One that drains has nothing to say about what comes after it.
                 if self.lifecycle.state(number) != Some(GenerationState::Draining) {
                     self.last_good.tickets = Some(keys);
+                }
+            }
+            FromGeneration::Keepsake => {
+                // One that starts or drains has nothing that the one that serves does not know better.
+                if self.lifecycle.state(number) == Some(GenerationState::Serving) {
+                    self.last_good.keepsake = descriptors.into_iter().next().map(Keepsake::from);
                 }
             }
             FromGeneration::Draining { connections } => generation.connections = Some(connections),
@@ -367,7 +376,7 @@ impl Supervisor {
             snapshot: published.snapshot,
             changes: published.changes,
         };
-        match generation.start(start) {
+        match generation.start(start, self.last_good.keepsake.as_ref()) {
             // One that has ended already tells why by its exit code.
             Ok(()) | Err(ChannelError::Closed) => Ok(generation),
             Err(error) => {

@@ -17,6 +17,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use aws_lc_rs::digest;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use rustls::sign::CertifiedKey;
 use serde::Serialize;
 use zeroize::Zeroizing;
@@ -25,7 +27,7 @@ use crate::names::HostPattern;
 use chain::Chain;
 pub use client_keys::ClientKeys;
 pub use error::{GenerateError, KeyPairError, KeyPairWarning, Part, PemProblem};
-use private::PrivateKey;
+use private::{KeyDer, PrivateKey};
 
 /// Longest `tls.crt` and longest `tls.key`, in bytes.
 pub const MAX_PEM_BYTES: usize = 256 * 1024;
@@ -57,6 +59,8 @@ pub struct KeyPair {
     pub digest: [u8; 32],
     /// What was odd, but not enough to refuse the pair.
     pub warnings: Box<[KeyPairWarning]>,
+    /// The private key once more: none can be had from the one that rustls signs with.
+    key: KeyDer,
 }
 
 impl KeyPair {
@@ -81,6 +85,7 @@ impl KeyPair {
             digest: sha256(chain.certificates.iter().map(|c| c.as_ref()).chain([key.public.as_slice()])),
             warnings: warnings.into(),
             certified: Arc::new(CertifiedKey::new(chain.certificates, key.signing)),
+            key: key.der,
         })
     }
 
@@ -110,6 +115,22 @@ impl KeyPair {
             HostPattern::Wildcard(_) => self.names.contains(host),
             HostPattern::Any => false,
         }
+    }
+
+    /// Chain and private key in PEM, as [`parse`](Self::parse) reads them: for the generation after this one, and
+    /// nobody else. Whoever has it wipes it.
+    pub fn to_pem(&self) -> String {
+        let certificates = self.certified.cert.iter().map(|der| ("CERTIFICATE", der.as_ref()));
+        let blocks = || certificates.clone().chain([(self.key.label, self.key.der.as_slice())]);
+        // As long as it gets: what a text that grows leaves behind is not wiped.
+        let length = |(label, der): (&str, &[u8])| (der.len().div_ceil(3) + 12) * 4 + 2 * label.len();
+        let mut pem = String::with_capacity(blocks().map(length).sum());
+        for (label, der) in blocks() {
+            pem.extend(["-----BEGIN ", label, "-----\n"]);
+            STANDARD.encode_string(der, &mut pem);
+            pem.extend(["\n-----END ", label, "-----\n"]);
+        }
+        pem
     }
 
     /// The leaf in DER.

@@ -47,6 +47,50 @@ fn a_certificate_comes_goes_and_changes_with_its_ingress_and_secret() {
     eventually("plain HTTP without a redirect", || site.get("b.test", "/").0 == 200);
 }
 
+#[test]
+fn a_certificate_that_only_the_gateway_has_outlives_a_generation() {
+    let site = Plan::new()
+        .setting("secret-grace-period: 1h")
+        .setting("default-ssl-certificate: default/default")
+        .file("a.yaml", bound("a", "a.test"))
+        .secret("a", &pair(0x21, &["a.test"]))
+        .file("gone.yaml", bound("gone", "gone.test"))
+        .secret("gone", &pair(0x22, &["gone.test"]))
+        .secret("default", &pair(0x24, &["default.test"]))
+        .start();
+    let broken = |names: &[&str]| PemPair { key_pem: pair(1, names).key_pem, ..pair(2, names) };
+    site.write_secret("a", &broken(&["a.test"]));
+    site.until_reason("KeyMismatch");
+    site.remove("gone.secret.yaml");
+    site.remove("default.secret.yaml");
+    eventually("two Secrets are gone", || {
+        site.reasons().iter().filter(|reason| *reason == "SecretNotFound").count() == 2
+    });
+
+    let supervisor = site.status()["supervisor"].as_u64().unwrap();
+    let replaced = |signal: &str, process: Option<u64>| {
+        let before = site.worker().expect("somebody serves");
+        let process = process.unwrap_or(before).to_string();
+        assert!(Command::new("kill").args([signal, &process]).status().unwrap().success());
+        eventually("another generation", || site.worker().is_some_and(|worker| worker != before));
+    };
+    for (signal, process) in [("-KILL", None), ("-HUP", Some(supervisor)), ("-KILL", None)] {
+        replaced(signal, process);
+        for (name, serial) in [("a.test", 0x21), ("gone.test", 0x22), ("unknown.test", 0x24)] {
+            assert_eq!(site.served(name), Some(serial), "{name} after {signal}\n{}", site.log());
+        }
+        assert!(site.reasons().iter().any(|reason| reason == "KeyMismatch"));
+    }
+
+    // What is repaired is not held against the new one.
+    site.write_secret("a", &pair(0x23, &["a.test"]));
+    site.until_served("a.test", 0x23);
+    replaced("-KILL", None);
+    assert_eq!(site.served("a.test"), Some(0x23));
+    assert_eq!(site.served("gone.test"), Some(0x22));
+    assert!(!site.log().contains("PRIVATE KEY"));
+}
+
 fn write_as(site: &Site, file: &str, name: &str, pair: &PemPair) {
     site.write(file, secret(name, &pair.certificates_pem(), &pair.key_pem));
 }

@@ -140,6 +140,12 @@ impl Site {
         self.api("status")
     }
 
+    /// Process id of the generation that answers, if one does.
+    pub fn worker(&self) -> Option<u64> {
+        let (_, body) = get(self.admin, "admin", "/api/v1/status")?;
+        serde_json::from_str::<Value>(&body).ok()?["pid"].as_u64()
+    }
+
     pub fn generation(&self) -> u64 {
         self.status()["generation"].as_u64().unwrap()
     }

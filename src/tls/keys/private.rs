@@ -11,6 +11,7 @@ use rustls::pki_types::{
 use rustls::sign::SigningKey;
 use x509_parser::asn1_rs::{Any, Class, FromDer, Tag};
 use x509_parser::x509::SubjectPublicKeyInfo;
+use zeroize::Zeroizing;
 
 use super::error::{KeyPairError, KeyPairWarning, Part};
 use super::{Algorithm, MAX_PEM_BYTES, pem};
@@ -18,8 +19,16 @@ use super::{Algorithm, MAX_PEM_BYTES, pem};
 pub(super) struct PrivateKey {
     pub signing: Arc<dyn SigningKey>,
     pub algorithm: Algorithm,
+    pub der: KeyDer,
     /// The public key as the `subjectPublicKey` bits of a certificate hold it.
     pub public: Vec<u8>,
+}
+
+/// A private key in DER, wiped when it is dropped.
+pub(super) struct KeyDer {
+    /// What a PEM block of it is called.
+    pub label: &'static str,
+    pub der: Zeroizing<Vec<u8>>,
 }
 
 impl PrivateKey {
@@ -42,16 +51,22 @@ impl PrivateKey {
             return Err(KeyPairError::KeyEncrypted { line });
         }
         let der = block.der()?;
-        let (kind, key) = match block.label {
-            b"RSA PRIVATE KEY" => {
-                (check_pkcs1(&der, line)?, PrivateKeyDer::Pkcs1(PrivatePkcs1KeyDer::from(der.as_slice())))
-            }
-            b"EC PRIVATE KEY" => {
-                (check_sec1(&der, line)?, PrivateKeyDer::Sec1(PrivateSec1KeyDer::from(der.as_slice())))
-            }
-            b"PRIVATE KEY" => {
-                (check_pkcs8(&der, line)?, PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(der.as_slice())))
-            }
+        let (kind, key, label) = match block.label {
+            b"RSA PRIVATE KEY" => (
+                check_pkcs1(&der, line)?,
+                PrivateKeyDer::Pkcs1(PrivatePkcs1KeyDer::from(der.as_slice())),
+                "RSA PRIVATE KEY",
+            ),
+            b"EC PRIVATE KEY" => (
+                check_sec1(&der, line)?,
+                PrivateKeyDer::Sec1(PrivateSec1KeyDer::from(der.as_slice())),
+                "EC PRIVATE KEY",
+            ),
+            b"PRIVATE KEY" => (
+                check_pkcs8(&der, line)?,
+                PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(der.as_slice())),
+                "PRIVATE KEY",
+            ),
             b"OPENSSH PRIVATE KEY" => {
                 return Err(KeyPairError::KeyUnsupported { line, what: "in the format of OpenSSH" });
             }
@@ -66,7 +81,8 @@ impl PrivateKey {
         let signing = signing.map_err(|_| invalid())?;
         let algorithm = algorithm_of(&*signing).ok_or_else(invalid)?;
         let public = signing.public_key().as_ref().and_then(public_bits).ok_or_else(invalid)?;
-        Ok(Self { signing, algorithm, public })
+        drop(key);
+        Ok(Self { signing, algorithm, der: KeyDer { label, der }, public })
     }
 }
 

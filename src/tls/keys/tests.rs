@@ -50,6 +50,8 @@ fn every_key_and_encoding_that_openssl_writes_is_read() {
             assert_eq!(pair.algorithm, algorithm, "{name}");
             assert!(pair.covers(&host(&format!("{name}.test"))), "{name}");
             assert_eq!(*pair.warnings, []);
+            let pem = pair.to_pem();
+            assert_eq!(parse(&pem, &pem).unwrap().digest, pair.digest, "{name}: as it was written");
         }
     }
 }
