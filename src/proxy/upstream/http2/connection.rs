@@ -135,11 +135,10 @@ fn builder() -> Builder {
 
 /// Runs a connection until it is over. With it all its streams are.
 async fn drive(
-    connection: h2::client::Connection<Stream, Bytes>,
+    mut connection: h2::client::Connection<Stream, Bytes>,
     activity: Rc<Activity>,
     deadlines: Deadlines,
 ) {
-    let mut connection = connection;
     let Some(pings) = connection.ping_pong() else { return };
     let deadline = deadlines.deadline(PING_INTERVAL);
     let mut watch = Watch { pings, pinged: false, activity, deadlines, deadline };
