@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use http::HeaderValue;
 
-use super::http1::{self, HeadLimits};
+use super::http1::HeadLimits;
 use super::http2;
+use super::service::Limits;
 use crate::settings::Settings;
 use crate::settings::choices::{LogFormat, LogLevel};
 
@@ -15,14 +16,14 @@ use crate::settings::choices::{LogFormat, LogLevel};
 pub struct Derived {
     pub settings: Arc<Settings>,
     pub hsts: Option<HeaderValue>,
-    pub http1: http1::Limits,
+    pub limits: Limits,
     /// How requests are logged, where they are.
     pub access_log: Option<LogFormat>,
 }
 
 impl Derived {
     pub fn new(settings: &Arc<Settings>) -> Self {
-        let http1 = http1::Limits {
+        let limits = Limits {
             head: HeadLimits {
                 bytes: settings.client_max_header_bytes,
                 fields: settings.client_max_header_count,
@@ -35,7 +36,7 @@ impl Derived {
         let logged = settings.access_log && settings.log_level >= LogLevel::Info;
         Self {
             hsts: hsts(settings),
-            http1,
+            limits,
             access_log: logged.then_some(settings.log_format),
             settings: settings.clone(),
         }

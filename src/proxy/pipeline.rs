@@ -33,8 +33,9 @@ use super::client_cert_header;
 use super::derived::Derived;
 use super::guards::{Denial, Guard, Peer};
 use super::headers::{self, Claimed, ClientFields, Connection};
-use super::http1::{HeadRefusal, Limits, Service};
+use super::http1::HeadError;
 use super::record::Record;
+use super::service::{Limits, Service};
 use super::upstream::error::{Reason, UpstreamError};
 use super::upstream::http1::Upgraded;
 use super::worker::Worker;
@@ -310,12 +311,16 @@ impl Service for Client {
         response.map(|body| Recorded::wrap(body, record))
     }
 
-    fn refuse(&self, error: HeadRefusal) -> Response<Body> {
-        answers::plain(error.status(), &error.to_string())
+    fn refuse(&self, error: HeadError, version: Version) -> Response<Body> {
+        let response = answers::plain(error.status(), &error.to_string());
+        let mut record = Record::unread(&self.worker, version, self.peer.ip(), self.tls.is_some());
+        record.set_reason(error.name());
+        record.status = response.status();
+        response.map(|body| Recorded::wrap(body, record))
     }
 
     fn limits(&self) -> Limits {
-        self.worker.derived().http1
+        self.worker.derived().limits
     }
 
     fn panicked(&self) {

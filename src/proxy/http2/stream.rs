@@ -11,7 +11,7 @@ use bytes::Bytes;
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use http::header::{CONTENT_LENGTH, DATE, EXPECT, Entry};
-use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body::{Body as _, Frame};
 
 use super::request::{RequestBody, Signals};
@@ -19,8 +19,8 @@ use super::{OpenStream, SEND_BUFFER};
 use crate::net::deadlines::{Deadline, Deadlines};
 use crate::proxy::body::{Body, BodyError};
 use crate::proxy::date;
-use crate::proxy::http1::Service;
-use crate::proxy::http1::head::HeadError;
+use crate::proxy::http1::HeadError;
+use crate::proxy::service::Service;
 
 /// Who takes less than this at a time, for as long as a client may pause, takes nothing.
 const PROGRESS: usize = 1024;
@@ -95,7 +95,7 @@ async fn call<S: Service>(
     // What a client waits for that does not send its body before it is told to.
     let mut awaited = match request.headers().get(EXPECT) {
         Some(value) if value.as_bytes().eq_ignore_ascii_case(b"100-continue") => signals,
-        Some(_) => return Some(service.refuse(HeadError::Expect)),
+        Some(_) => return Some(service.refuse(HeadError::Expect, Version::HTTP_2)),
         None => None,
     };
     let mut call = pin!(service.call(request));
