@@ -25,6 +25,9 @@ use crate::proxy::service::Service;
 /// Who takes less than this at a time, for as long as a client may pause, takes nothing.
 const PROGRESS: usize = 1024;
 
+/// How long a client may go on sending after the whole answer.
+const LINGER: Duration = Duration::from_secs(2);
+
 /// Why a stream ended early.
 enum Ended {
     /// The client reset it, or the connection is gone.
@@ -64,18 +67,18 @@ pub async fn serve<S: Service>(
     };
     let (head, body) = finish_head(response, bodiless);
     let ends = matches!(body, Body::Empty);
-    let Ok(stream) = respond.send_response(head, ends) else {
+    let Ok(mut stream) = respond.send_response(head, ends) else {
         respond.send_reset(Reason::INTERNAL_ERROR);
         return open.given_up(&deadlines);
     };
     if ends {
-        return;
+        return linger(&mut stream, signals.as_deref(), &deadlines).await;
     }
     let stall = deadlines.deadline(longest_pause);
     let mut outlet = Outlet { stream, body, stall, longest_pause, signals };
     outlet.moved();
     match outlet.send_body().await {
-        Ok(()) => {}
+        Ok(()) => linger(&mut outlet.stream, outlet.signals.as_deref(), &deadlines).await,
         Err(Ended::ByClient) => open.given_up(&deadlines),
         Err(Ended::Stalled) => outlet.stream.send_reset(Reason::CANCEL),
         Err(Ended::Broken(error)) => {
@@ -112,6 +115,16 @@ async fn call<S: Service>(
         respond.poll_reset(cx).map(|_| None)
     })
     .await
+}
+
+/// Lets a client that is still sending see the answer. The end of this task resets the stream, which makes some clients
+/// drop an answer that they have not taken yet.
+async fn linger(stream: &mut SendStream<Bytes>, signals: Option<&Signals>, deadlines: &Deadlines) {
+    if signals.is_some_and(|signals| !signals.body_over.get()) {
+        let gone = poll_fn(|cx| stream.poll_reset(cx));
+        // Whether it went or not: it had its time.
+        let _ = deadlines.timeout(LINGER, gone).await;
+    }
 }
 
 /// Waits for the end of a body that the client says is empty: whatever it sends instead is an error, and known to be
