@@ -78,7 +78,11 @@ pub async fn serve<S: Service>(
     let mut outlet = Outlet { stream, body, stall, longest_pause, signals };
     outlet.moved();
     match outlet.send_body().await {
-        Ok(()) => linger(&mut outlet.stream, outlet.signals.as_deref(), &deadlines).await,
+        Ok(()) => {
+            // Its record ends here.
+            outlet.body = Body::Empty;
+            linger(&mut outlet.stream, outlet.signals.as_deref(), &deadlines).await;
+        }
         Err(Ended::ByClient) => open.given_up(&deadlines),
         Err(Ended::Stalled) => outlet.stream.send_reset(Reason::CANCEL),
         Err(Ended::Broken(error)) => {
