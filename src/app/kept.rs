@@ -141,7 +141,13 @@ impl Entry {
         let secret = name(&self.secret);
         let certificate = known.entry((secret.clone(), pair.digest));
         let certificate = certificate
-            .or_insert_with(|| Arc::new(Certificate { pair: Arc::new(pair), secret: Some(secret) }))
+            .or_insert_with(|| {
+                Arc::new(Certificate {
+                    pair: Arc::new(pair),
+                    secret: Some(secret),
+                    handshakes: Arc::default(),
+                })
+            })
             .clone();
         let ingress = self.ingress.as_ref().map(name);
         Some((host, Binding { certificate, ingress, missing_since: self.missing_since }))
@@ -157,7 +163,7 @@ mod tests {
     fn a_binding_arrives_as_it_was_left() {
         let pair = Arc::new(Authority::new("test").pair(&["*.a.test"]));
         let secret = Some(ObjectName::new("default", "a"));
-        let certificate = Arc::new(Certificate { pair: pair.clone(), secret });
+        let certificate = Arc::new(Certificate { pair: pair.clone(), secret, handshakes: Arc::default() });
         let ingress = Some(ObjectName::new("default", "web"));
         let binding = Binding { certificate, ingress, missing_since: Some(7) };
         for host in ["*.a.test", "x.a.test", ""].map(|host| HostPattern::parse(host).unwrap()) {

@@ -244,7 +244,8 @@ DIR/b.yaml
         let pair = rcgen::generate_simple_self_signed(["a.test".to_owned()]).unwrap();
         std::fs::write(folder.path().join("a.crt"), pair.cert.pem()).unwrap();
         std::fs::write(folder.path().join("a.key"), "no key").unwrap();
-        let found = find(vec![folder.path().into()], Settings::default()).unwrap();
+        let loaded = Loaded { settings: Settings::default(), notices: Vec::new() };
+        let found = find(vec![folder.path().into()], loaded).unwrap();
         let [finding] = &found.diagnostics[..] else { panic!("{:?}", found.diagnostics) };
         assert_eq!(finding.file.as_deref(), Some(&folder.path().join("a.key")));
         assert_eq!(finding.reason, "KeyMissing");

@@ -30,7 +30,7 @@ impl Compiled {
         let Some(secret) = &binding.certificate.secret else { return true };
         let names = |ingress: &ObjectName| {
             let mut entries = store.ingress(ingress).into_iter().flat_map(|ingress| &ingress.tls);
-            entries.any(|entry| entry.secret.as_deref() == Some(&*secret.name))
+            entries.any(|entry| entry.secret.name() == Some(&*secret.name))
         };
         let is_named = match (&binding.ingress, host) {
             (Some(ingress), _) => names(ingress),

@@ -120,7 +120,11 @@ impl<'a> Hosts<'a> {
                 host: pattern.clone(),
                 path: path.clone(),
                 ingress: ingress.clone(),
-                action: match host_refusal.or(self.prepare(claim.ingress).refusal) {
+                // What a host asks for is not for the challenges of its certificate: those come in the clear.
+                action: match host_refusal
+                    .filter(|_| !self.is_unredirected(&path))
+                    .or(self.prepare(claim.ingress).refusal)
+                {
                     Some(annotation) => Action::Refuse(annotation),
                     None => self.action(&claim, clusters),
                 },
@@ -174,12 +178,15 @@ impl<'a> Hosts<'a> {
     }
 
     fn policy(&mut self, ingress: &Ingress, path: &str) -> Arc<RoutePolicy> {
-        // The path of the rule decides, not that of the request: an ACME solver has an Ingress of its own.
-        let unredirected = &self.settings.no_tls_redirect_locations;
-        let is_unredirected =
-            unredirected.iter().any(|location| !location.is_empty() && path.starts_with(location.as_str()));
+        let is_unredirected = self.is_unredirected(path);
         let policy = &self.prepare(ingress).policy;
         if is_unredirected { policy.unredirected.clone() } else { policy.redirected.clone() }
+    }
+
+    /// Whether a path is to be answered in the clear, whatever else its host asks for.
+    fn is_unredirected(&self, path: &str) -> bool {
+        let mut locations = self.settings.no_tls_redirect_locations.iter();
+        locations.any(|location| !location.is_empty() && path.starts_with(location.as_str()))
     }
 
     fn prepare(&mut self, ingress: &Ingress) -> &Prepared {

@@ -29,6 +29,16 @@ macro_rules! delegate {
     };
 }
 
+impl Stream {
+    /// Makes dropping the stream a reset. TLS needs none: without its goodbye the end is no regular one.
+    pub fn reset_at_end(&self) {
+        if let Self::Plain(stream) = self {
+            // Fails only where the connection is over already.
+            let _ = stream.set_zero_linger();
+        }
+    }
+}
+
 impl AsyncRead for Stream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         delegate!(self, stream => stream.poll_read(cx, buf))

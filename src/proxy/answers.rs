@@ -26,15 +26,18 @@ pub fn redirect(status: StatusCode, location: HeaderValue) -> Response<Body> {
 }
 
 /// The failure as this client understands it: for gRPC (by the request's content type) status 200 with
-/// `grpc-status` 4 for a timeout, 7 where policy forbids it, 8 for a body too large and 14 for the rest, else [`plain`].
+/// `grpc-status` 4 for a timeout, 7 where policy forbids it, 8 for what is too large, 12 where there is nothing, 13 for
+/// a malformed request and 14 for the rest, else [`plain`].
 pub fn failure(status: StatusCode, reason: &str, grpc: bool) -> Response<Body> {
     if !grpc {
         return plain(status, reason);
     }
     let code = match status {
-        StatusCode::GATEWAY_TIMEOUT => "4",
+        StatusCode::REQUEST_TIMEOUT | StatusCode::GATEWAY_TIMEOUT => "4",
         StatusCode::FORBIDDEN => "7",
-        StatusCode::PAYLOAD_TOO_LARGE => "8",
+        StatusCode::PAYLOAD_TOO_LARGE | StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => "8",
+        StatusCode::NOT_FOUND => "12",
+        StatusCode::BAD_REQUEST | StatusCode::METHOD_NOT_ALLOWED => "13",
         _ => "14",
     };
     let mut response = Response::new(Body::Empty);

@@ -13,9 +13,12 @@ use http_body::{Frame, SizeHint};
 use super::http1::{RequestBody, RequestBodyError};
 use super::http2;
 use super::record::Record;
-use super::upstream::error::UpstreamError;
+use super::upstream::error::{Reason, UpstreamError};
 use super::upstream::http1::{self, Upgraded};
 use super::upstream::http2::ResponseBody;
+
+/// What a response is recorded as that its client did not wait for, or did not take.
+const CLIENT_CLOSED: &str = "client_closed";
 
 /// A request or response body.
 #[derive(Default)]
@@ -47,6 +50,8 @@ pub struct Limited {
 pub struct Recorded {
     body: Body,
     record: Record,
+    /// Nothing more is to come, or it was recorded why not.
+    ended: bool,
 }
 
 /// Why a body broke off.
@@ -87,20 +92,56 @@ impl Recorded {
     pub fn wrap(body: Body, record: Record) -> Body {
         match body {
             Body::Upgraded(_) => body,
-            body => Body::Recorded(Box::new(Self { body, record })),
+            body => {
+                let ended = record.is_without_body();
+                Body::Recorded(Box::new(Self { body, record, ended }))
+            }
         }
     }
 
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         if self.record.guard.as_ref().is_some_and(|guard| guard.poll_denied(cx).is_ready()) {
             self.body = Body::Empty;
-            return Poll::Ready(Some(Err(BodyError::Denied)));
+            return Poll::Ready(Some(Err(self.broken(BodyError::Denied))));
         }
-        let frame = ready!(http_body::Body::poll_frame(Pin::new(&mut self.body), cx));
-        if let Some(Ok(frame)) = &frame {
-            self.record.sent += frame.data_ref().map_or(0, Bytes::len) as u64;
+        match ready!(http_body::Body::poll_frame(Pin::new(&mut self.body), cx)) {
+            Some(Ok(frame)) => {
+                self.record.sent += frame.data_ref().map_or(0, Bytes::len) as u64;
+                self.ended |= frame.is_trailers();
+                Poll::Ready(Some(Ok(frame)))
+            }
+            Some(Err(error)) => Poll::Ready(Some(Err(self.broken(error)))),
+            None => {
+                self.ended = true;
+                Poll::Ready(None)
+            }
         }
-        Poll::Ready(frame)
+    }
+
+    fn broken(&mut self, error: BodyError) -> BodyError {
+        self.ended = true;
+        self.record.set_broken(error.name());
+        error
+    }
+}
+
+impl Drop for Recorded {
+    fn drop(&mut self) {
+        if !self.ended && !http_body::Body::is_end_stream(&self.body) {
+            self.record.set_broken(CLIENT_CLOSED);
+        }
+    }
+}
+
+impl BodyError {
+    /// A word for the access log.
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Client(_) | Self::Request(_) => CLIENT_CLOSED,
+            Self::TooLarge => "body_too_large",
+            Self::Denied => Reason::PolicyChanged.name(),
+            Self::Upstream(error) => error.reason.name(),
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+use super::headers::joined;
 use crate::settings::choices::ForwardClientCert;
 use crate::tls::mesh::MeshClient;
 use crate::tls::spiffe::SpiffeId;
@@ -22,7 +23,9 @@ pub fn set(
     use ForwardClientCert::{AlwaysForwardOnly, AppendForward, ForwardOnly, Sanitize, SanitizeSet};
     let kept = match (mode, client) {
         _ if !trusted => None,
-        (AlwaysForwardOnly, _) | (ForwardOnly | AppendForward, Some(_)) => joined(headers),
+        (AlwaysForwardOnly, _) | (ForwardOnly | AppendForward, Some(_)) => {
+            joined(headers, &X_FORWARDED_CLIENT_CERT, b",")
+        }
         (Sanitize | SanitizeSet, _) | (ForwardOnly | AppendForward, None) => None,
     };
     let own = match mode {
@@ -39,13 +42,6 @@ pub fn set(
     if let Some(value) = value {
         headers.insert(X_FORWARDED_CLIENT_CERT, value);
     }
-}
-
-/// All lines of the field as one list (RFC 9110, section 5.3).
-fn joined(headers: &HeaderMap) -> Option<HeaderValue> {
-    let lines: Vec<&[u8]> =
-        headers.get_all(X_FORWARDED_CLIENT_CERT).iter().map(HeaderValue::as_bytes).collect();
-    HeaderValue::from_bytes(&lines.join(&b","[..])).ok().filter(|value| !value.is_empty())
 }
 
 #[cfg(test)]

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use http::HeaderValue;
 
-use super::http1::{self, HeadLimits};
+use super::http1::HeadLimits;
 use super::http2;
+use super::service::Limits;
 use super::upstream::Retries;
 use super::upstream::pool::PoolLimits;
 use crate::settings::Settings;
@@ -17,7 +18,7 @@ use crate::settings::choices::{LogFormat, LogLevel};
 pub struct Derived {
     pub settings: Arc<Settings>,
     pub hsts: Option<HeaderValue>,
-    pub http1: http1::Limits,
+    pub limits: Limits,
     pub retries: Retries,
     /// Which connections to backends are kept for later requests.
     pub idle_backends: PoolLimits,
@@ -27,7 +28,7 @@ pub struct Derived {
 
 impl Derived {
     pub fn new(settings: &Arc<Settings>) -> Self {
-        let http1 = http1::Limits {
+        let limits = Limits {
             head: HeadLimits {
                 bytes: settings.client_max_header_bytes,
                 fields: settings.client_max_header_count,
@@ -40,7 +41,7 @@ impl Derived {
         let logged = settings.access_log && settings.log_level >= LogLevel::Info;
         Self {
             hsts: hsts(settings),
-            http1,
+            limits,
             retries: Retries {
                 tries: settings.proxy_next_upstream_tries,
                 non_idempotent: settings.retry_non_idempotent,

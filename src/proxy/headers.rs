@@ -3,6 +3,7 @@
 
 mod client_fields;
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 
 use http::header::{CONNECTION, COOKIE, HOST, TE, TRANSFER_ENCODING, UPGRADE};
@@ -10,6 +11,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use ipnet::IpNet;
 
 pub use client_fields::ClientFields;
+
+use super::client_cert_header::X_FORWARDED_CLIENT_CERT;
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY: HeaderName = HeaderName::from_static("proxy");
@@ -27,21 +30,33 @@ pub const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 pub const X_SCHEME: HeaderName = HeaderName::from_static("x-scheme");
 
-/// Fields that the gateway itself sets, which no other spelling may imitate.
-const MANAGED: [&str; 13] = [
-    "x-forwarded-client-cert",
-    "x-forwarded-for",
-    "x-forwarded-host",
-    "x-forwarded-port",
-    "x-forwarded-proto",
-    "x-forwarded-scheme",
-    "x-original-forwarded-for",
-    "x-original-forwarded-host",
-    "x-real-ip",
-    "x-request-id",
-    "x-scheme",
-    "forwarded",
-    "host",
+/// What becomes of a field that the gateway sets itself when a client sends it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Fate {
+    /// It goes.
+    Dropped,
+    /// It goes on under this name, which ingress-nginx gives it.
+    Renamed(HeaderName),
+    /// Who sets it decides.
+    Decided,
+}
+
+/// The fields that the gateway itself sets. No other spelling may imitate them, and none may come after a body. A name
+/// under which another goes on stands before it.
+const MANAGED: [(HeaderName, Fate); 13] = [
+    (X_ORIGINAL_FORWARDED_FOR, Fate::Dropped),
+    (X_ORIGINAL_FORWARDED_HOST, Fate::Dropped),
+    (X_FORWARDED_FOR, Fate::Renamed(X_ORIGINAL_FORWARDED_FOR)),
+    (X_FORWARDED_HOST, Fate::Renamed(X_ORIGINAL_FORWARDED_HOST)),
+    (X_FORWARDED_PORT, Fate::Dropped),
+    (X_FORWARDED_PROTO, Fate::Dropped),
+    (X_FORWARDED_SCHEME, Fate::Dropped),
+    (X_REAL_IP, Fate::Dropped),
+    (X_SCHEME, Fate::Dropped),
+    (FORWARDED, Fate::Dropped),
+    (X_FORWARDED_CLIENT_CERT, Fate::Decided),
+    (X_REQUEST_ID, Fate::Decided),
+    (HOST, Fate::Decided),
 ];
 
 /// Removes from a request what is meant for the connection to the gateway (RFC 9110, section 7.6.1): the fields
@@ -49,11 +64,11 @@ const MANAGED: [&str; 13] = [
 /// kept under the names that ingress-nginx gives it. Returns the protocol of a wanted upgrade.
 pub fn strip_request(headers: &mut HeaderMap, underscores: bool) -> Option<HeaderValue> {
     // Most requests have nothing of all this, and one look at their names is cheaper than to ask for each field.
-    if !headers.keys().any(|name| stays_here(name) || is_claim(name) || is_odd(name)) {
+    if !headers.keys().any(|name| stays_here(name.as_str()) || is_claim(name) || is_odd(name)) {
         return None;
     }
     let upgrade = wanted_upgrade(headers);
-    let trailers = headers.get(TE).is_some_and(|te| has_token(te, "trailers"));
+    let trailers = takes_trailers(headers);
     strip_connection(headers);
     for name in [TE, PROXY, HTTP2_SETTINGS] {
         headers.remove(name);
@@ -67,9 +82,9 @@ pub fn strip_request(headers: &mut HeaderMap, underscores: bool) -> Option<Heade
 }
 
 /// Whether a field concerns one connection only, in a request or a response.
-fn stays_here(name: &HeaderName) -> bool {
+pub fn stays_here(name: &str) -> bool {
     matches!(
-        name.as_str(),
+        name,
         "connection"
             | "keep-alive"
             | "proxy-connection"
@@ -81,50 +96,51 @@ fn stays_here(name: &HeaderName) -> bool {
     )
 }
 
-/// Whether a field says what the gateway says in [`ClientFields`] or beside them.
+/// Whether a field says something that is the gateway's to say.
 fn is_claim(name: &HeaderName) -> bool {
-    match name.as_str() {
-        "forwarded" | "x-real-ip" | "x-scheme" => true,
-        "x-forwarded-for" | "x-forwarded-host" => true,
-        "x-forwarded-port" | "x-forwarded-proto" | "x-forwarded-scheme" => true,
-        other => other.starts_with("x-original-forwarded-"),
-    }
+    // A glance that is enough for nearly all fields.
+    matches!(name.as_str().as_bytes(), [b'x', b'-', ..] | [b'f', ..])
+        && MANAGED.iter().any(|(managed, fate)| *fate != Fate::Decided && managed == name)
+}
+
+/// Whether `name` is one of the fields that the gateway sets.
+pub fn is_managed(name: &str) -> bool {
+    MANAGED.iter().any(|(managed, _)| managed == name)
+}
+
+/// The name as a backend may read it: some take an underscore or a dot for a dash.
+pub fn dashed(name: &str) -> Cow<'_, str> {
+    if has_odd_letter(name) { name.replace(['_', '.'], "-").into() } else { name.into() }
 }
 
 /// Whether a backend could take the name for another.
 fn is_odd(name: &HeaderName) -> bool {
-    memchr::memchr2(b'_', b'.', name.as_str().as_bytes()).is_some()
+    has_odd_letter(name.as_str())
+}
+
+fn has_odd_letter(name: &str) -> bool {
+    memchr::memchr2(b'_', b'.', name.as_bytes()).is_some()
 }
 
 fn strip_claims(headers: &mut HeaderMap) {
-    for name in [X_ORIGINAL_FORWARDED_FOR, X_ORIGINAL_FORWARDED_HOST] {
-        headers.remove(name);
-    }
-    for (name, original) in
-        [(X_FORWARDED_FOR, X_ORIGINAL_FORWARDED_FOR), (X_FORWARDED_HOST, X_ORIGINAL_FORWARDED_HOST)]
-    {
-        if let Some(value) = list(headers, &name) {
-            headers.insert(original, value);
+    for (name, fate) in &MANAGED {
+        if *fate == Fate::Decided {
+            continue;
         }
-    }
-    for name in [
-        FORWARDED,
-        X_FORWARDED_FOR,
-        X_FORWARDED_HOST,
-        X_FORWARDED_PORT,
-        X_FORWARDED_PROTO,
-        X_FORWARDED_SCHEME,
-        X_REAL_IP,
-        X_SCHEME,
-    ] {
+        if let Fate::Renamed(other) = fate
+            && let Some(value) = joined(headers, name, b", ")
+        {
+            headers.insert(other, value);
+        }
         headers.remove(name);
     }
 }
 
 /// All lines of a field as one (RFC 9110, section 5.3); none where it is absent or empty.
-fn list(headers: &HeaderMap, name: &HeaderName) -> Option<HeaderValue> {
+pub fn joined(headers: &HeaderMap, name: &HeaderName, separator: &[u8]) -> Option<HeaderValue> {
     let lines: Vec<&[u8]> = headers.get_all(name).iter().map(HeaderValue::as_bytes).collect();
-    HeaderValue::from_bytes(&lines.join(&b", "[..])).ok().filter(|value| !value.is_empty())
+    // Pieces of valid values are valid together.
+    HeaderValue::from_bytes(&lines.join(separator)).ok().filter(|value| !value.is_empty())
 }
 
 /// Puts a cookie that HTTP/2 split into crumbs together again: HTTP/1 has room for one field (RFC 9113,
@@ -134,9 +150,7 @@ pub fn join_cookies(headers: &mut HeaderMap) {
     if crumbs.next().is_none() || crumbs.next().is_none() {
         return;
     }
-    let crumbs: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
-    // Pieces of valid values are valid together.
-    if let Ok(cookie) = HeaderValue::from_bytes(&crumbs.join(&b"; "[..])) {
+    if let Some(cookie) = joined(headers, &COOKIE, b"; ") {
         headers.insert(COOKIE, cookie);
     }
 }
@@ -144,7 +158,7 @@ pub fn join_cookies(headers: &mut HeaderMap) {
 /// Removes from a response what is meant for the connection to the backend. The protocol that a 101 names is for
 /// the client to know (RFC 9110, section 15.2.2).
 pub fn strip_response(headers: &mut HeaderMap, status: StatusCode) {
-    if !headers.keys().any(stays_here) {
+    if !headers.keys().any(|name| stays_here(name.as_str())) {
         return;
     }
     let protocol = headers.remove(UPGRADE).filter(|_| status == StatusCode::SWITCHING_PROTOCOLS);
@@ -182,6 +196,11 @@ fn wanted_upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
     (listed && !has_token(protocol, "h2c")).then(|| protocol.clone())
 }
 
+/// Whether the client says that it understands trailers.
+pub fn takes_trailers(headers: &HeaderMap) -> bool {
+    headers.get_all(TE).iter().any(|te| has_token(te, "trailers"))
+}
+
 fn has_token(value: &HeaderValue, token: &str) -> bool {
     value
         .as_bytes()
@@ -192,8 +211,7 @@ fn has_token(value: &HeaderValue, token: &str) -> bool {
 /// Backends that turn fields into variables cannot tell `x_real_ip` and `x.real.ip` from `x-real-ip`.
 fn strip_aliases(headers: &mut HeaderMap, underscores: bool) {
     let is_alias = |name: &HeaderName| {
-        let dashed = name.as_str().replace(['_', '.'], "-");
-        MANAGED.contains(&dashed.as_str()) || (!underscores && name.as_str().contains('_'))
+        is_managed(&dashed(name.as_str())) || (!underscores && name.as_str().contains('_'))
     };
     let aliases: Vec<_> = headers.keys().filter(|name| is_odd(name) && is_alias(name)).cloned().collect();
     for name in aliases {

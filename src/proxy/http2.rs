@@ -13,7 +13,7 @@ use h2::server::Builder;
 pub use connection::{Activity, Timing, drive};
 pub use request::RequestBody;
 
-use super::http1::{self, Service};
+use super::service::{self, Service};
 use crate::net::deadlines::Deadlines;
 use crate::net::drain::DrainWatch;
 use crate::net::stream::Stream;
@@ -60,7 +60,7 @@ pub async fn serve<S: Service + 'static>(
     deadlines: &Deadlines,
     drain: DrainWatch,
 ) {
-    let http1::Limits { header_timeout, keep_alive, .. } = service.limits();
+    let service::Limits { header_timeout, keep_alive, .. } = service.limits();
     let timing = Timing { header_timeout, keep_alive };
     let server = limits.server(CONNECTION_WINDOW);
     let activity = Rc::new(Activity::default());

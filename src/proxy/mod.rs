@@ -18,5 +18,6 @@ pub(crate) mod http1;
 mod http2;
 mod pipeline;
 mod record;
+mod service;
 pub mod upstream;
 pub mod worker;

@@ -1,10 +1,11 @@
 //! What happens to a request, in order:
 //!
-//! 1. **read**: method, host and path are made canonical or refused (400, 405).
-//! 2. **route**: host and path choose a route in the current snapshot (404).
-//! 3. **connection**: the host must be one this TLS connection may speak for (421).
+//! 1. **read**: method (405), number of fields (431), host and path (400) are made canonical or refused.
+//! 2. **connection**: the host must be one this TLS connection may speak for (421).
+//! 3. **route**: host and path choose a route in the current snapshot (404).
 //! 4. **redirect**: requests that the route sends elsewhere go there, plain HTTP to HTTPS.
-//! 5. **request**: size is bounded (413), header fields are made fit for the backend.
+//! 5. **request**: the route must be open and its backend known (503), size is bounded (413), header fields are made
+//!    fit for the backend.
 //! 6. **forward**: an endpoint that the policies there admit the client to (403) answers, or the failure is told
 //!    (502, 503, 504).
 //! 7. **response**: fields of the backend's connection go, ours are set; the record ends with the body.
@@ -32,8 +33,9 @@ use super::client_cert_header;
 use super::derived::Derived;
 use super::guards::{Denial, Guard, Peer};
 use super::headers::{self, Claimed, ClientFields, Connection};
-use super::http1::{HeadRefusal, Limits, Service};
+use super::http1::HeadError;
 use super::record::{Record, new_request_id};
+use super::service::{Limits, Service};
 use super::upstream::error::{Reason, UpstreamError};
 use super::upstream::http1::Upgraded;
 use super::worker::Worker;
@@ -88,14 +90,14 @@ impl Client {
 
     async fn answer(&self, mut request: Request<Body>, record: &mut Record) -> Response<Body> {
         let settings = self.worker.derived();
+        let grpc = answers::is_grpc(request.headers());
         let destination = match self.prepare(&mut request, &settings, record) {
             Ok(destination) => destination,
             Err(refusal) => {
                 record.set_reason(refusal.reason);
-                return refusal.response;
+                return refusal.into_response(grpc);
             }
         };
-        let grpc = answers::is_grpc(request.headers());
         let sent = Instant::now();
         let guard = self.worker.guards.register(self.guarded());
         let forwarded = {
@@ -188,7 +190,7 @@ impl Client {
         let authority = authority(request)?;
         let host = match &authority {
             Some(authority) => Some(canonical_host(authority_text(authority)).map_err(|error| {
-                Refusal::bad_request(&format!("the host of the request is malformed: {error}"))
+                Refusal::bad_request(format!("the host of the request is malformed: {error}"))
             })?),
             None => None,
         };
@@ -220,7 +222,7 @@ impl Client {
                 Action::Refuse(annotation) => Err(Refusal::new(
                     StatusCode::SERVICE_UNAVAILABLE,
                     "unsupported_protection",
-                    &format!("this route asks for a protection that the gateway does not have: {annotation}"),
+                    format!("this route asks for a protection that the gateway does not have: {annotation}"),
                 )),
                 Action::Forward(key) => match snapshot.clusters.get(key) {
                     Some(cluster) => {
@@ -313,12 +315,16 @@ impl Service for Client {
         response.map(|body| Recorded::wrap(body, record))
     }
 
-    fn refuse(&self, error: HeadRefusal) -> Response<Body> {
-        answers::plain(error.status(), &error.to_string())
+    fn refuse(&self, error: HeadError, version: Version) -> Response<Body> {
+        let response = answers::plain(error.status(), &error.to_string());
+        let mut record = Record::unread(&self.worker, version, self.peer.ip(), self.tls.is_some());
+        record.set_reason(error.name());
+        record.status = response.status();
+        response.map(|body| Recorded::wrap(body, record))
     }
 
     fn limits(&self) -> Limits {
-        self.worker.derived().http1
+        self.worker.derived().limits
     }
 
     fn panicked(&self) {

@@ -61,12 +61,26 @@ impl Record {
                 admission: Admission::default(),
             })
         });
+        Self::begin(worker, request.method().clone(), log)
+    }
+
+    /// For what came in place of a request: its head could not be read.
+    pub fn unread(worker: &Rc<Worker>, version: Version, client: IpAddr, tls: bool) -> Self {
+        let mut nothing = Request::new(());
+        *nothing.version_mut() = version;
+        // No method that a client could have sent by itself is made up.
+        *nothing.method_mut() = Method::from_bytes(b"-").unwrap_or_default();
+        *nothing.uri_mut() = Uri::from_static("*");
+        Self::new(worker, &nothing, client, tls)
+    }
+
+    fn begin(worker: &Rc<Worker>, method: Method, log: Option<Box<Logged>>) -> Self {
         worker.stats.requests.add_one();
         worker.stats.requests_in_flight.enter();
         Self {
             worker: worker.clone(),
             started: Instant::now(),
-            method: request.method().clone(),
+            method,
             // What a client that leaves before there is a response is counted as.
             status: StatusCode::from_u16(499).unwrap_or(StatusCode::BAD_REQUEST),
             route: None,
@@ -104,6 +118,18 @@ impl Record {
         if let Some(log) = &mut self.log {
             log.admission = guard.admission();
         }
+    }
+
+    /// Whether no response to this request has a body.
+    pub fn is_without_body(&self) -> bool {
+        self.method == Method::HEAD
+            || matches!(self.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
+    }
+
+    /// The response ended before it was whole.
+    pub fn set_broken(&mut self, reason: &'static str) {
+        self.worker.stats.responses_broken.add_one();
+        self.set_reason(reason);
     }
 
     /// Why the answer is one of our own.

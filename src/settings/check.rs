@@ -110,16 +110,10 @@ pub(super) fn broken_rules(settings: &Settings) -> Vec<Broken> {
         rule("watch-namespace", !namespace.contains([',', '/', ' ']), "must be one namespace");
     }
 
-    if let Some(webhook) = s.validating_webhook.filter(|webhook| webhook.port() != 0) {
-        let optional = [s.mesh_port, s.hbone_port].map(Option::unwrap_or_default);
-        let others = [&[s.http_port, s.https_port, s.admin_port], &optional[..]].concat();
-        rule("validating-webhook", !others.contains(&webhook.port()), "must have a port of its own");
+    for (index, (key, port)) in s.listeners().enumerate() {
+        let is_taken = s.listeners().take(index).any(|(_, other)| other == port);
+        rule(key, !is_taken, "must be a port that no other setting has");
     }
-    let ports = [("https-port", s.https_port, s.http_port), ("admin-port", s.admin_port, s.http_port)];
-    for (key, port, other) in ports {
-        rule(key, port == 0 || port != other, "must differ from http-port");
-    }
-    rule("admin-port", s.admin_port == 0 || s.admin_port != s.https_port, "must differ from https-port");
     broken
 }
 
@@ -233,6 +227,21 @@ mod tests {
                 "https-port",
             ]
         );
+    }
+
+    #[test]
+    fn every_listener_has_a_port_of_its_own() {
+        let broken = |settings| -> Vec<_> { broken_rules(&settings).iter().map(|rule| rule.key).collect() };
+        let plain = Settings::default;
+        assert_eq!(broken(Settings { admin_port: 8443, ..plain() }), ["admin-port"]);
+        assert_eq!(broken(Settings { mesh_port: Some(8443), ..plain() }), ["mesh-port"]);
+        assert_eq!(broken(Settings { hbone_port: Some(10254), ..plain() }), ["hbone-port"]);
+        assert_eq!(broken(Settings { ca: true, ca_port: 8080, ..plain() }), ["ca-port"]);
+        assert_eq!(broken(Settings { ca: false, ca_port: 8080, ..plain() }), [""; 0]);
+        let webhook = "127.0.0.1:8060".parse().ok();
+        assert_eq!(broken(Settings { validating_webhook: webhook, ..plain() }), [""; 0]);
+        let webhook_at_ca = Settings { ca: true, validating_webhook: webhook, ..plain() };
+        assert_eq!(broken(webhook_at_ca), ["validating-webhook"]);
     }
 
     #[test]

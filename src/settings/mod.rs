@@ -11,6 +11,7 @@ mod docs;
 pub mod field;
 pub mod flags;
 mod ingress_nginx;
+mod listeners;
 pub mod load;
 pub mod places;
 pub mod reload;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::directory;
 use crate::diagnostics::{Diagnostic, ObjectRef};
+use crate::store::objects::PairFields;
 use crate::tls::keys::Part;
 
 /// An object and the file that defines it from now on; `None` when none does any more.
@@ -31,7 +32,8 @@ impl Origins {
             && let Some(object) = &diagnostic.object
             && let Some(file) = self.0.get(object)
         {
-            let key = directory::key_of(file).filter(|_| diagnostic.field == Part::Key.field());
+            let key =
+                directory::key_of(file).filter(|_| diagnostic.field == PairFields::default().of(Part::Key));
             diagnostic.file = Some(key.map_or_else(|| file.clone(), Arc::new));
         }
         diagnostic

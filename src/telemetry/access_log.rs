@@ -50,7 +50,7 @@ pub struct Entry<'a> {
     #[serde(skip_serializing_if = "str::is_empty")]
     pub upstream: &'a str,
     pub request_id: &'a str,
-    /// Why the answer is one of our own, where it is.
+    /// Why the answer is one of our own, where it is, or why it ended before it was whole.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub reason: &'a str,
     /// Who the client is in the mesh, by its verified certificate.

@@ -52,6 +52,8 @@ pub struct WorkerStats {
     pub requests: Counter,
     /// Requests whose response is not over.
     pub requests_in_flight: Gauge,
+    /// Responses that ended before they were whole, whoever broke them off.
+    pub responses_broken: Counter,
     /// Handshakes under way.
     pub handshakes: Gauge,
     pub handshakes_full: Counter,

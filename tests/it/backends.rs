@@ -283,3 +283,27 @@ async fn trailers_of_http_2_reach_http_2() {
     assert_eq!(receive(response).await.unwrap().text(), "abc");
     assert_eq!(backend.requests()[0].trailers.get("x-sum"), Some("1"));
 }
+
+/// What the gateway answers before there is a backend is in the words of gRPC too.
+#[tokio::test]
+async fn refusals_of_grpc() {
+    let backend = Backend::echo();
+    let annotations = [("proxy-body-size", "10")];
+    let gateway = Gateway::in_front_of(backend.address(), &annotations, &[]);
+    let ask = |host: &str, path: &str, length: usize| {
+        let request = format!(
+            "POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/grpc\r\nContent-Length: {length}\r\n\r\n"
+        );
+        let response = gateway.client().ask(request);
+        (response.status, response.field("grpc-status").map(str::to_owned))
+    };
+    assert_eq!(ask("nobody.example", "/", 0), (200, Some("12".into())));
+    assert_eq!(ask("a.example", "/a%00b", 0), (200, Some("13".into())));
+    assert_eq!(ask("a.example", "/", 11), (200, Some("8".into())));
+    // But for what has the client connect anew. It comes first, whatever the other host has.
+    let mut client = gateway.http2("a.example").await;
+    let request = Request::post("https://nobody.example/nowhere").header("content-type", "application/grpc");
+    let response = client.ask(request.body(()).unwrap(), "", None).await.unwrap();
+    assert_eq!((response.status, response.field("grpc-status")), (421, None));
+    assert!(backend.requests().is_empty());
+}

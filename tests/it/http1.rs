@@ -94,7 +94,8 @@ fn trailers_pass_both_ways_and_the_dangerous_ones_do_not() {
     let mut client = gateway.client();
     let request = "POST / HTTP/1.1\r\nHost: a.example\r\nTE: trailers\r\nConnection: TE\r\nTransfer-Encoding: chunked\r\n\r\n\
                    3\r\nabc\r\n0\r\nX-Sum: 1\r\nContent-Length: 9\r\nHost: b.example\r\nTransfer-Encoding: chunked\r\n\
-                   Authorization: x\r\nX-Real-IP: 10.0.0.1\r\nX-Forwarded-For: 10.0.0.1\r\n\r\n";
+                   Authorization: x\r\nX-Real-IP: 10.0.0.1\r\nX-Forwarded-For: 10.0.0.1\r\nX.Real.IP: 10.0.0.1\r\n\
+                   X-Scheme: https\r\nX-Original-Forwarded-For: 10.0.0.1\r\n\r\n";
     let response = client.ask(request);
     assert_eq!((response.text().as_str(), response.trailers.get("x-sum")), ("hello", Some("2")));
     for name in ["content-length", "transfer-encoding", "set-cookie"] {
@@ -105,6 +106,10 @@ fn trailers_pass_both_ways_and_the_dangerous_ones_do_not() {
     assert_eq!(seen.trailers.0.len(), 1, "{:?}", seen.trailers);
     assert_eq!(seen.field("te"), Some("trailers"));
     assert_eq!(seen.field("x-real-ip"), Some("127.0.0.1"));
+    // Nobody needs to ask for trailers alone.
+    let request =
+        "GET / HTTP/1.1\r\nHost: a.example\r\nTE: deflate\r\nTE: trailers, x\r\nConnection: TE\r\n\r\n";
+    assert_eq!(client.ask(request).trailers.get("x-sum"), Some("2"));
     // A client that does not ask for trailers gets none.
     let response = client.get("a.example", "/");
     assert_eq!((response.text().as_str(), response.trailers.0.len()), ("hello", 0));
@@ -346,6 +351,86 @@ fn a_client_that_leaves_takes_its_request_with_it() {
         drop(client);
         eventually("the end of the request", || backend.open_connections() == 0);
     }
+}
+
+#[test]
+fn a_client_that_leaves_during_a_response_is_noticed() {
+    let backend = Backend::on_request(|_, wire| {
+        let _ = wire
+            .send("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n");
+        let _ = wire.send("5\r\nhello\r\n");
+        // Has no more to say; sees the end of the connection.
+        let _ = wire.fill();
+        After::Close
+    });
+    let gateway = Gateway::with(&backend, &["log-format: json"]);
+    for mut client in [gateway.client(), gateway.tls_client("a.example")] {
+        client.send("GET / HTTP/1.1\r\nHost: a.example\r\n\r\n");
+        while !client.wire.input.ends_with(b"hello\r\n") {
+            assert!(client.wire.fill().unwrap() > 0);
+        }
+        drop(client);
+        eventually("the end of the request", || backend.open_connections() == 0);
+    }
+    eventually("both in the log", || gateway.log().matches(r#""reason":"client_closed""#).count() == 2);
+    assert_eq!(gateway.metric("portcullis_responses_broken_total"), 2.0);
+}
+
+/// Where the end of the connection is the end of the body, a body that breaks off must not end like that.
+#[test]
+fn a_cut_off_response_does_not_look_whole_to_http_1_0() {
+    let backend = Backend::answering(
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n",
+        After::Close,
+    );
+    let gateway = Gateway::with(&backend, &["log-format: json"]);
+    let mut client = gateway.client();
+    client.send("GET / HTTP/1.0\r\nHost: a.example\r\n\r\n");
+    let mut tcp = client.wire.tcp();
+    let end = std::io::Read::read_to_end(&mut tcp, &mut Vec::new());
+    assert_eq!(end.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset);
+    let reason = r#""reason":"upstream_body_truncated""#;
+    eventually("the reason in the log", || gateway.log().contains(reason));
+    assert_eq!(gateway.metric("portcullis_responses_broken_total"), 1.0);
+    // Whole ones are not counted, with a body or without.
+    let backend = Backend::echo();
+    let gateway = Gateway::with(&backend, &["log-format: json"]);
+    for request in ["GET / HTTP/1.1", "HEAD / HTTP/1.1", "HEAD /nowhere HTTP/1.1", "POST / HTTP/1.0"] {
+        let host = if request.contains("nowhere") { "nobody.example" } else { "a.example" };
+        gateway.client().ask(format!("{request}\r\nHost: {host}\r\n\r\n"));
+    }
+    eventually("all in the log", || gateway.log().matches(r#""path":"/"#).count() >= 4);
+    assert_eq!(gateway.metric("portcullis_responses_broken_total"), 0.0, "{}", gateway.log());
+}
+
+#[test]
+fn what_is_no_request_is_logged_and_counted() {
+    let backend = Backend::echo();
+    let gateway = Gateway::with(&backend, &["log-format: json"]);
+    for (request, status, reason) in [
+        ("GET / HTTP/1.1\r\nHost : a.example\r\n\r\n", 400, "malformed_head"),
+        ("GET / HTTP/1.1\r\n\r\n", 400, "bad_host"),
+        ("POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: -1\r\n\r\n", 400, "bad_framing"),
+        ("GET / HTTP/1.1\r\nHost: a.example\r\nExpect: x\r\n\r\n", 417, "bad_expectation"),
+        ("GET / HTTP/3.0\r\nHost: a.example\r\n\r\n", 505, "bad_version"),
+        (&format!("GET /{} HTTP/1.1\r\n\r\n", "x".repeat(40_000)), 414, "target_too_long"),
+        (&format!("GET / HTTP/1.1\r\nX: {}\r\n\r\n", "x".repeat(70_000)), 431, "head_too_large"),
+    ] {
+        assert_eq!(gateway.client().ask(request).status, status, "{reason}");
+        let line = format!(r#""status":{status},"#);
+        let reason = format!(r#""reason":"{reason}""#);
+        let is_logged =
+            || gateway.log().lines().any(|logged| logged.contains(&line) && logged.contains(&reason));
+        eventually(&reason, is_logged);
+    }
+    assert_eq!(gateway.metric("portcullis_responses_broken_total"), 0.0);
+    let metrics = gateway.admin("/metrics");
+    let counted = metrics.lines().find(|line| {
+        let is_refusal = line.contains(r#"status="400""#) && line.contains(r#"method="OTHER""#);
+        line.starts_with("nginx_ingress_controller_requests{") && is_refusal
+    });
+    let counted = counted.unwrap_or_else(|| panic!("{metrics}"));
+    assert!(counted.contains(r#"host="_unknown""#) && counted.ends_with(" 3"), "{counted}");
 }
 
 #[test]

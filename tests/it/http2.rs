@@ -5,7 +5,8 @@ use std::io::Write as _;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request};
 use portcullis::testing::backend::{After, Backend};
-use portcullis::testing::frames::{self, ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, Outcome};
+use portcullis::testing::frames::Outcome;
+use portcullis::testing::frames::{self, ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, Frame, HEADERS};
 use portcullis::testing::frames::{PING, PRIORITY, RST_STREAM, SETTINGS, WINDOW_UPDATE};
 use portcullis::testing::http2::{Http2, get, post, receive};
 use portcullis::testing::{eventually, eventually_async};
@@ -260,6 +261,29 @@ fn rapid_reset_at_leisure() {
         client.find(|frame| frame.stream == stream && frame.flags & END_STREAM != 0).unwrap();
         client.send(RST_STREAM, 0, stream, frames::CANCEL.to_be_bytes());
     }
+}
+
+#[test]
+fn an_answer_is_seen_by_a_client_that_is_still_sending() {
+    let backend = Backend::echo();
+    let gateway = Gateway::before(&backend);
+    let mut client = gateway.frames();
+    let mut fields = frames::get("a.example", "/").to_vec();
+    fields[0] = (":method", "POST");
+    fields.push(("content-length", "2000000"));
+    client.headers(1, &fields, 0);
+    client.send(DATA, 0, 1, [b'x'; 16_000]);
+    assert_eq!(client.outcome(1), Outcome::Status(413));
+    let is_end = |frame: &Frame| frame.stream == 1 && frame.flags & END_STREAM != 0;
+    client.find(is_end).unwrap();
+    // There is time to take it, and then an end.
+    client.send(DATA, 0, 1, [b'x'; 16_000]);
+    client.send(PING, 0, 0, [7; 8]);
+    let next = client.find(|frame| matches!(frame.kind, PING | RST_STREAM)).unwrap();
+    assert_eq!(next.kind, PING);
+    assert_eq!(client.outcome(1), Outcome::Reset(frames::NO_ERROR));
+    client.get(3, "a.example", "/");
+    assert_eq!(client.outcome(3), Outcome::Status(200));
 }
 
 #[test]

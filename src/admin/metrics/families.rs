@@ -155,6 +155,8 @@ families! {
         "Idle connections kept to endpoints.";
     PROXY_HEADERS_REFUSED: Counter "portcullis_proxy_headers_refused_total" []
         "Connections without a usable PROXY protocol header on a port that wants one.";
+    RESPONSES_BROKEN: Counter "portcullis_responses_broken_total" []
+        "Responses that ended before they were whole; the log line of the request says whether the client left, the endpoint broke off or policy did.";
     PANICS: Counter "portcullis_panics_total" []
         "Connections and streams that ended in a panic; each is a bug worth a report.";
     ACCESS_LOG_DROPPED: Counter "portcullis_access_log_dropped_lines_total" []

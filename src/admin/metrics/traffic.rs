@@ -156,5 +156,6 @@ pub(super) fn workers(out: &mut Exposition, workers: &[Arc<WorkerStats>]) {
     family.add(&["unavailable"], counter(|w| &w.tunnels.unavailable));
     out.family(&family::UPSTREAM_IDLE).add(&[], gauge(|w| &w.upstream_idle));
     out.family(&family::PROXY_HEADERS_REFUSED).add(&[], counter(|w| &w.proxy_headers_refused));
+    out.family(&family::RESPONSES_BROKEN).add(&[], counter(|w| &w.responses_broken));
     out.family(&family::PANICS).add(&[], counter(|w| &w.panics));
 }

@@ -185,6 +185,14 @@ fn an_ingress_that_asks_for_an_unsupported_protection_is_closed_and_others_are_n
     world.apply([client_certificates.path("a.test", "/", "web").path("b.test", "/", "web").object()]);
     assert_eq!(world.serves("a.test", "/open"), "503 auth-tls-secret", "client certificates are a host's");
     assert_eq!(world.serves("b.test", "/"), "503 auth-tls-secret");
+
+    // Who shows that the host is ours has no client certificate; only its own Ingress can close its path.
+    let challenge = |name| ingress(name).path("a.test", "/.well-known/acme-challenge/x", "web");
+    world.apply([challenge("solver").object()]);
+    assert_eq!(world.serves("a.test", "/.well-known/acme-challenge/x"), "a/web:80");
+    assert_eq!(world.serves("a.test", "/.well-known/acme-challenge/y"), "503 auth-tls-secret");
+    world.apply([challenge("solver").annotation(AUTH_URL, "http://auth.test").object()]);
+    assert_eq!(world.serves("a.test", "/.well-known/acme-challenge/x"), "503 auth-url");
 }
 
 #[test]

@@ -53,17 +53,9 @@ pub struct Listening<'a> {
 impl Listening<'_> {
     /// Whether `address` is a port of the gateway.
     fn is_own(&self, address: SocketAddr) -> bool {
-        let settings = self.settings;
-        let own = [
-            Some(settings.http_port),
-            Some(settings.https_port),
-            Some(settings.admin_port),
-            settings.mesh_port,
-            settings.hbone_port,
-            Some(self.at.port()),
-        ];
         let here = address.ip() == self.at.ip() || address.ip().is_loopback();
-        here && own.contains(&Some(address.port()))
+        let mut own = self.settings.listeners().map(|(_, port)| port).chain([self.at.port()]);
+        here && own.any(|port| port == address.port())
     }
 }
 
@@ -113,7 +105,12 @@ mod tests {
     }
 
     fn find(authority: &str) -> Result<SocketAddr, TargetError> {
-        let settings = Settings { hbone_port: Some(15008), ..Settings::default() };
+        let settings = Settings {
+            hbone_port: Some(15008),
+            ca: true,
+            validating_webhook: "0.0.0.0:9443".parse().ok(),
+            ..Settings::default()
+        };
         let listening = Listening { at: "10.0.0.1:25008".parse().unwrap(), settings: &settings };
         Target::find(authority, &workloads(), listening).map(|target| {
             assert_eq!(&*target.namespace, "app");
@@ -158,6 +155,8 @@ mod tests {
             ("10.0.0.1:10254", Recursion),
             ("127.0.0.1:10254", Recursion),
             ("[::ffff:10.0.0.1]:8443", Recursion),
+            ("10.0.0.1:8060", Recursion),
+            ("10.0.0.1:9443", Recursion),
         ] {
             assert_eq!(find(authority), Err(error), "{authority}");
         }

@@ -92,6 +92,48 @@ fn what_a_client_says_about_itself_is_kept_under_another_name_only() {
 }
 
 #[test]
+fn nothing_of_a_client_passes_for_a_field_of_ours() {
+    for (name, fate) in &MANAGED {
+        let sent = [(name.as_str(), "forged")];
+        let mut map = headers(&sent);
+        strip_request(&mut map, true);
+        let left: Vec<_> = map.keys().cloned().collect();
+        match fate {
+            Fate::Dropped => assert!(left.is_empty(), "{name}: {left:?}"),
+            Fate::Renamed(other) => assert_eq!(left, [other], "{name}"),
+            Fate::Decided => assert_eq!(left, [name], "{name}"),
+        }
+        let others = ["_", "."].map(|letter| name.as_str().replacen('-', letter, 1));
+        for other in others.iter().filter(|other| *other != name.as_str()) {
+            let mut map = headers(&[(other, "forged")]);
+            strip_request(&mut map, true);
+            assert!(map.is_empty(), "{other}");
+            assert!(is_managed(&dashed(other)), "{other}");
+        }
+    }
+    // Whatever tells the backend about the client is among them.
+    let mut map = HeaderMap::new();
+    let value = HeaderValue::from_static("x");
+    ClientFields::new(&value, &value, &value, true).insert_into(&mut map);
+    assert!(map.keys().all(is_claim), "{map:?}");
+}
+
+#[test]
+fn trailers_are_understood_by_who_says_so_anywhere() {
+    for (lines, understood) in [
+        (&["trailers"][..], true),
+        (&["Trailers, deflate"], true),
+        (&["deflate;q=0.5", "trailers"], true),
+        (&["deflate"], false),
+        (&["xtrailers"], false),
+        (&[], false),
+    ] {
+        let lines: Vec<_> = lines.iter().map(|line| ("te", *line)).collect();
+        assert_eq!(takes_trailers(&headers(&lines)), understood, "{lines:?}");
+    }
+}
+
+#[test]
 fn fields_about_the_client_are_the_same_as_lines_and_in_a_map() {
     let connection = Connection {
         peer: HeaderValue::from_static("192.0.2.1"),

@@ -131,6 +131,11 @@ impl Connection {
         poll_fn(|cx| Pin::new(&mut self.io.borrow_mut().stream).poll_shutdown(cx)).await
     }
 
+    /// Makes the end of the connection a reset, which nobody takes for a regular end.
+    pub fn reset(&self) {
+        self.io.borrow().stream.reset_at_end();
+    }
+
     /// Sets the connection up for the body of a request.
     pub fn expect_body(self: &Rc<Self>, framing: Framing, expect_continue: bool, longest_pause: Duration) {
         let mut body = self.body.borrow_mut();

@@ -60,6 +60,19 @@ pub enum HeadError {
 }
 
 impl HeadError {
+    /// A word for the access log.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::TooLarge => "head_too_large",
+            Self::TargetTooLong => "target_too_long",
+            Self::Version => "bad_version",
+            Self::Expect => "bad_expectation",
+            Self::BareLineFeed | Self::RequestLine | Self::Field => "malformed_head",
+            Self::ContentLength | Self::TransferEncoding => "bad_framing",
+            Self::Host => "bad_host",
+        }
+    }
+
     pub fn status(self) -> StatusCode {
         match self {
             Self::TooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,

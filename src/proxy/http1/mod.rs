@@ -13,21 +13,22 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use http::header::TE;
-use http::{Request, Response};
+use http::{Request, Response, Version};
 
 use crate::net::deadlines::{Deadline, Deadlines};
 use crate::net::drain::DrainWatch;
 use crate::net::stream::Stream;
 use crate::proxy::body::Body;
+use crate::proxy::headers::takes_trailers;
+use crate::proxy::service::{Limits, Service};
 use crate::proxy::upstream::http1::Upgraded;
 use connection::Connection;
 pub use connection::{RequestBody, RequestBodyError};
-pub use head::HeadLimits;
-use head::{Head, HeadError, take_head};
+use head::{Head, take_head};
+pub use head::{HeadError, HeadLimits};
 use respond::{Exchange, respond};
 
 /// A request body that nobody read is read and dropped up to this size, so that the connection can go on.
@@ -40,44 +41,6 @@ const READ_AHEAD: usize = 16 * 1024;
 /// When the worker goes away: how long an idle connection may still bring a request. Its answer is the last.
 const LAST_REQUEST: Duration = Duration::from_secs(2);
 
-/// How long clients may take, and how much they may send, as the settings say at the time of each request.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    pub head: HeadLimits,
-    /// From the first byte of a head to its last.
-    pub header_timeout: Duration,
-    /// Between two requests; zero ends the connection after each.
-    pub keep_alive: Duration,
-    /// Longest pause between two reads of a body or two writes of a response.
-    pub body_timeout: Duration,
-}
-
-/// What the server needs of the gateway.
-pub trait Service {
-    /// Answers one request.
-    fn call(&self, request: Request<Body>) -> impl Future<Output = Response<Body>>;
-
-    /// Answers a head that could not be read.
-    fn refuse(&self, error: HeadRefusal) -> Response<Body>;
-
-    /// The limits for the next request.
-    fn limits(&self) -> Limits;
-
-    /// Counts a request that ended in a panic while its connection goes on.
-    fn panicked(&self);
-
-    /// Takes over a connection whose protocol changed.
-    fn upgraded(
-        &self,
-        client: Stream,
-        read_ahead: bytes::BytesMut,
-        backend: Upgraded,
-    ) -> impl Future<Output = ()>;
-}
-
-/// A head that could not be read, for the answer and the log.
-pub type HeadRefusal = HeadError;
-
 /// Serves one connection until it ends.
 pub async fn serve(stream: Stream, service: &impl Service, deadlines: &Deadlines, mut drain: DrainWatch) {
     let connection = Connection::new(stream, deadlines);
@@ -89,7 +52,8 @@ pub async fn serve(stream: Stream, service: &impl Service, deadlines: &Deadlines
             Ok(Some(head)) => head,
             Ok(None) => break,
             Err(error) => {
-                refuse(&connection, service.refuse(error), &limits, deadlines).await;
+                let response = service.refuse(error, Version::HTTP_11);
+                refuse(&connection, response, &limits, deadlines).await;
                 linger(&connection, deadlines).await;
                 break;
             }
@@ -177,7 +141,7 @@ async fn exchange(
     connection.expect_body(head.framing, head.expect_continue, limits.body_timeout);
     // What follows a CONNECT was meant for a tunnel, not for us (RFC 9110, section 9.3.6).
     let keep_alive = head.keep_alive && !limits.keep_alive.is_zero() && head.method != http::Method::CONNECT;
-    let trailers = head.headers.get(TE).is_some_and(|te| te.as_bytes().eq_ignore_ascii_case(b"trailers"));
+    let trailers = takes_trailers(&head.headers);
     let mut exchange = Exchange { method: head.method.clone(), version: head.version, keep_alive, trailers };
     let upgrade = head.upgrade;
 
@@ -231,16 +195,20 @@ async fn call(
         if let Poll::Ready(response) = call.as_mut().poll(cx) {
             return Poll::Ready(Some(response));
         }
-        while connection.is_body_read() && connection.with_input(|input| input.len() < READ_AHEAD) {
-            match connection.poll_read_head(cx) {
-                Poll::Ready(Ok(n)) if n > 0 => {}
-                Poll::Ready(_) => return Poll::Ready(None),
-                Poll::Pending => break,
-            }
-        }
-        Poll::Pending
+        poll_left(connection, cx).map(|()| None)
     })
     .await
+}
+
+/// Ready when the client has left. What it sends ahead is kept for the next request, up to a limit.
+fn poll_left(connection: &Connection, cx: &mut Context<'_>) -> Poll<()> {
+    while connection.is_body_read() && connection.with_input(|input| input.len() < READ_AHEAD) {
+        match ready!(connection.poll_read_head(cx)) {
+            Ok(n) if n > 0 => {}
+            _ => return Poll::Ready(()),
+        }
+    }
+    Poll::Pending
 }
 
 /// Whether what is left of a request body is little enough, and on its way, to be read and dropped.
@@ -273,12 +241,8 @@ async fn refuse(
     limits: &Limits,
     deadlines: &Deadlines,
 ) {
-    let exchange = Exchange {
-        method: http::Method::GET,
-        version: http::Version::HTTP_11,
-        keep_alive: false,
-        trailers: false,
-    };
+    let exchange =
+        Exchange { method: http::Method::GET, version: Version::HTTP_11, keep_alive: false, trailers: false };
     // The connection ends either way.
     let _ = respond(connection, &exchange, response.into_parts(), deadlines, limits.body_timeout).await;
 }

@@ -14,6 +14,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, Version};
 use http_body::{Body as _, Frame};
 
 use super::connection::Connection;
+use super::poll_left;
 use crate::net::deadlines::{Deadlines, Elapsed};
 use crate::proxy::body::{Body, BodyError};
 use crate::proxy::date;
@@ -36,6 +37,8 @@ pub(super) enum RespondError {
     Body(#[from] BodyError),
     #[error("the client took nothing of the response for too long")]
     TimedOut,
+    #[error("the client has left")]
+    Left,
 }
 
 impl From<Elapsed> for RespondError {
@@ -57,17 +60,31 @@ enum Framing {
 pub(super) async fn respond(
     connection: &Connection,
     exchange: &Exchange,
-    (mut parts, mut body): (Parts, Body),
+    (parts, body): (Parts, Body),
     deadlines: &Deadlines,
     longest_pause: Duration,
 ) -> Result<bool, RespondError> {
     let framing = framing(exchange, parts.status, &body);
+    let client = Outlet { connection, deadlines, longest_pause };
+    let sent = send(&client, exchange, framing, (parts, body)).await;
+    // Where the end of the connection is the end of the body, it must not look like one.
+    if sent.is_err() && framing == Framing::Close {
+        connection.reset();
+    }
+    sent
+}
+
+async fn send(
+    client: &Outlet<'_>,
+    exchange: &Exchange,
+    framing: Framing,
+    (mut parts, mut body): (Parts, Body),
+) -> Result<bool, RespondError> {
     let keep_alive = exchange.keep_alive && framing != Framing::Close;
     set_framing(&mut parts.headers, exchange, framing, &body);
     set_connection(&mut parts, exchange.version, keep_alive);
     let mut head = head(&parts);
 
-    let client = Outlet { connection, deadlines, longest_pause };
     if framing != Framing::None {
         let mut ended = false;
         loop {
@@ -77,7 +94,7 @@ pub(super) async fn respond(
                 None => {
                     client.write(&mut body, &mut head, &Bytes::new()).await?;
                     client.flush(&mut body).await?;
-                    poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await
+                    client.next_frame(&mut body).await?
                 }
             };
             let Some(frame) = frame.transpose()? else { break };
@@ -193,6 +210,18 @@ struct Outlet<'a> {
 }
 
 impl Outlet<'_> {
+    /// Waits for the backend, unless the client leaves.
+    async fn next_frame(
+        &self,
+        body: &mut Body,
+    ) -> Result<Option<Result<Frame<Bytes>, BodyError>>, RespondError> {
+        poll_fn(|cx| match Pin::new(&mut *body).poll_frame(cx) {
+            Poll::Ready(frame) => Poll::Ready(Ok(frame)),
+            Poll::Pending => poll_left(self.connection, cx).map(|()| Err(RespondError::Left)),
+        })
+        .await
+    }
+
     /// Writes what has gathered in `head`, then `data`; leaves `head` empty.
     async fn write(&self, body: &mut Body, head: &mut Vec<u8>, data: &Bytes) -> Result<(), RespondError> {
         if !head.is_empty() || !data.is_empty() {

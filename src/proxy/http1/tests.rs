@@ -45,7 +45,7 @@ impl Service for Echo {
         }
     }
 
-    fn refuse(&self, error: HeadRefusal) -> Response<Body> {
+    fn refuse(&self, error: HeadError, _: Version) -> Response<Body> {
         answers::plain(error.status(), &error.to_string())
     }
 

@@ -36,6 +36,8 @@ pub struct Signals {
     pub answer_moved: Cell<bool>,
     /// Somebody waits for the body of the request.
     pub body_wanted: Cell<bool>,
+    /// The body of the request was taken to its end.
+    pub body_over: Cell<bool>,
 }
 
 impl RequestBody {
@@ -105,5 +107,11 @@ impl RequestBody {
 
     pub fn size_hint(&self) -> SizeHint {
         self.left.map_or_else(SizeHint::default, SizeHint::with_exact)
+    }
+}
+
+impl Drop for RequestBody {
+    fn drop(&mut self) {
+        self.signals.body_over.set(self.stream.is_end_stream());
     }
 }

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use http::header::{CONTENT_LENGTH, DATE, EXPECT, Entry};
-use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body::{Body as _, Frame};
 
 use super::request::{RequestBody, Signals};
@@ -19,11 +19,14 @@ use super::{OpenStream, SEND_BUFFER};
 use crate::net::deadlines::{Deadline, Deadlines};
 use crate::proxy::body::{Body, BodyError};
 use crate::proxy::date;
-use crate::proxy::http1::Service;
-use crate::proxy::http1::head::HeadError;
+use crate::proxy::http1::HeadError;
+use crate::proxy::service::Service;
 
 /// Who takes less than this at a time, for as long as a client may pause, takes nothing.
 const PROGRESS: usize = 1024;
+
+/// How long a client may go on sending after the whole answer.
+const LINGER: Duration = Duration::from_secs(2);
 
 /// Why a stream ended early.
 enum Ended {
@@ -64,18 +67,22 @@ pub async fn serve<S: Service>(
     };
     let (head, body) = finish_head(response, bodiless);
     let ends = matches!(body, Body::Empty);
-    let Ok(stream) = respond.send_response(head, ends) else {
+    let Ok(mut stream) = respond.send_response(head, ends) else {
         respond.send_reset(Reason::INTERNAL_ERROR);
         return open.given_up(&deadlines);
     };
     if ends {
-        return;
+        return linger(&mut stream, signals.as_deref(), &deadlines).await;
     }
     let stall = deadlines.deadline(longest_pause);
     let mut outlet = Outlet { stream, body, stall, longest_pause, signals };
     outlet.moved();
     match outlet.send_body().await {
-        Ok(()) => {}
+        Ok(()) => {
+            // Its record ends here.
+            outlet.body = Body::Empty;
+            linger(&mut outlet.stream, outlet.signals.as_deref(), &deadlines).await;
+        }
         Err(Ended::ByClient) => open.given_up(&deadlines),
         Err(Ended::Stalled) => outlet.stream.send_reset(Reason::CANCEL),
         Err(Ended::Broken(error)) => {
@@ -95,7 +102,7 @@ async fn call<S: Service>(
     // What a client waits for that does not send its body before it is told to.
     let mut awaited = match request.headers().get(EXPECT) {
         Some(value) if value.as_bytes().eq_ignore_ascii_case(b"100-continue") => signals,
-        Some(_) => return Some(service.refuse(HeadError::Expect)),
+        Some(_) => return Some(service.refuse(HeadError::Expect, Version::HTTP_2)),
         None => None,
     };
     let mut call = pin!(service.call(request));
@@ -112,6 +119,16 @@ async fn call<S: Service>(
         respond.poll_reset(cx).map(|_| None)
     })
     .await
+}
+
+/// Lets a client that is still sending see the answer. The end of this task resets the stream, which makes some clients
+/// drop an answer that they have not taken yet.
+async fn linger(stream: &mut SendStream<Bytes>, signals: Option<&Signals>, deadlines: &Deadlines) {
+    if signals.is_some_and(|signals| !signals.body_over.get()) {
+        let gone = poll_fn(|cx| stream.poll_reset(cx));
+        // Whether it went or not: it had its time.
+        let _ = deadlines.timeout(LINGER, gone).await;
+    }
 }
 
 /// Waits for the end of a body that the client says is empty: whatever it sends instead is an error, and known to be

@@ -49,7 +49,7 @@ pub fn canonicalise_path(request: &mut Request<Body>) -> Result<(), Box<Refusal>
         return Err(Refusal::bad_request("the request target is not a path"));
     }
     let path = canonical_path(uri.path())
-        .map_err(|error| Refusal::bad_request(&format!("the path of the request is malformed: {error}")))?;
+        .map_err(|error| Refusal::bad_request(format!("the path of the request is malformed: {error}")))?;
     if let Cow::Owned(path) = path {
         let target = match uri.query() {
             Some(query) => format!("{path}?{query}"),

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, StatusCode, Version};
 use http_body_util::BodyExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -22,7 +22,8 @@ use super::*;
 use crate::names::object::{ObjectName, ServicePortRef};
 use crate::net::drain::Drain;
 use crate::net::stream::Stream as ClientStream;
-use crate::proxy::http1::{HeadLimits, HeadRefusal, Limits, Service, serve};
+use crate::proxy::http1::{HeadError, HeadLimits, serve};
+use crate::proxy::service::{Limits, Service};
 use crate::snapshot::clusters::ClusterKey;
 use crate::snapshot::hosts::HttpsRedirect;
 
@@ -168,7 +169,7 @@ impl Service for Forwarder {
         }
     }
 
-    fn refuse(&self, error: HeadRefusal) -> Response<Body> {
+    fn refuse(&self, error: HeadError, _: Version) -> Response<Body> {
         panic!("{error}")
     }
 

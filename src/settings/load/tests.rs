@@ -190,7 +190,7 @@ fn rules_between_settings_name_where_the_value_came_from() {
     let inputs = environment(&[("PORTCULLIS_HTTP_REDIRECT_CODE", "200"), ("PORTCULLIS_HTTP_PORT", "8443")]);
     insta::assert_snapshot!(inputs.load().unwrap_err(), @r#"
     PORTCULLIS_HTTP_REDIRECT_CODE: "200" must be 301, 302, 303, 307 or 308
-    https-port: "8443" must differ from http-port
+    https-port: "8443" must be a port that no other setting has
     "#);
 }
 

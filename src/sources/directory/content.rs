@@ -10,7 +10,7 @@ use super::read::{Contents, ReadError};
 use super::unit::Unit;
 use crate::diagnostics::{DUPLICATE, Diagnostic, ObjectRef, Severity};
 use crate::store::objects::{
-    Decoded, Findings, Kind, Metadata, Node, Object, ObjectName, ReadyPolicy, Secret, Unknown,
+    Decoded, Findings, Kind, Metadata, Node, Object, ObjectName, PairFields, ReadyPolicy, Secret, Unknown,
 };
 use crate::tls::keys::Part;
 
@@ -88,7 +88,11 @@ pub fn unread(unit: &Unit, error: &ReadError, namespace: &Arc<str>) -> Diagnosti
     }
     let name = ObjectName::new(namespace.clone(), unit.secret_name());
     let part = if unit.key.as_ref() == Some(&error.file) { Part::Key } else { Part::Certificate };
-    Diagnostic { object: Some(ObjectRef::new(Kind::Secret, &name)), field: part.field().into(), ..finding }
+    Diagnostic {
+        object: Some(ObjectRef::new(Kind::Secret, &name)),
+        field: PairFields::default().of(part).into(),
+        ..finding
+    }
 }
 
 pub(crate) fn decode_manifest(bytes: &[u8], hasher: &impl BuildHasher) -> Content {

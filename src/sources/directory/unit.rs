@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 
+use crate::store::objects::PairFields;
 use crate::tls::keys::Part;
 
 /// The files that are read together, named by the one that sorts and reports for them.
@@ -100,7 +101,7 @@ impl Unit {
     /// The file that `field` of the pair's Secret is read from.
     pub fn file_of(&self, field: &str) -> &Path {
         match &self.key {
-            Some(key) if field == Part::Key.field() => key,
+            Some(key) if field == PairFields::default().of(Part::Key) => key,
             _ => &self.path,
         }
     }

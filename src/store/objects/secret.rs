@@ -60,7 +60,8 @@ impl Default for PairFields {
 }
 
 impl PairFields {
-    fn of(self, part: Part) -> &'static str {
+    /// That of one half.
+    pub fn of(self, part: Part) -> &'static str {
         match part {
             Part::Certificate => self.certificate,
             Part::Key => self.key,

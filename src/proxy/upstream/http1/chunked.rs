@@ -3,12 +3,11 @@
 //! Data comes out as slices of the buffer. Whatever is not exactly as the grammar has it ends the connection: a
 //! peer that reads a chunk size differently than we do is how responses are smuggled.
 
-use std::borrow::Cow;
-
 use bytes::{Buf, Bytes, BytesMut};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
 use super::MAX_FIELDS;
+use crate::proxy::headers::{dashed, is_managed, stays_here};
 use crate::proxy::upstream::error::Reason;
 
 /// The line of a chunk size with its extensions, which nobody uses.
@@ -161,17 +160,12 @@ fn parse_trailers(block: &[u8]) -> Result<Option<HeaderMap>, Reason> {
 /// Whether a field may come after the body (RFC 9110, section 6.5.1): none that frames, routes, authenticates or
 /// tells where a request came from, since who merges trailers into the header would believe it.
 pub fn may_trail(name: &HeaderName) -> bool {
-    const FORBIDDEN: [HeaderName; 27] = [
-        header::TRANSFER_ENCODING,
+    const FORBIDDEN: [HeaderName; 22] = [
         header::CONTENT_LENGTH,
         header::CONTENT_ENCODING,
         header::CONTENT_TYPE,
         header::CONTENT_RANGE,
-        header::HOST,
-        header::CONNECTION,
         header::TRAILER,
-        header::TE,
-        header::UPGRADE,
         header::EXPECT,
         header::RANGE,
         header::MAX_FORWARDS,
@@ -190,16 +184,11 @@ pub fn may_trail(name: &HeaderName) -> bool {
         header::RETRY_AFTER,
         header::VARY,
     ];
-    const FORBIDDEN_CUSTOM: [&str; 5] =
-        ["keep-alive", "proxy-connection", "forwarded", "x-real-ip", "x-request-id"];
-    // Some take an underscore for a dash.
-    let text = match name.as_str() {
-        text if text.contains('_') => Cow::Owned(text.replace('_', "-")),
-        text => Cow::Borrowed(text),
-    };
-    !FORBIDDEN.iter().any(|forbidden| *forbidden == *text)
-        && !FORBIDDEN_CUSTOM.contains(&&*text)
-        && !text.starts_with("x-forwarded-")
+    let name = dashed(name.as_str());
+    !FORBIDDEN.iter().any(|forbidden| *forbidden == *name)
+        && !stays_here(&name)
+        && !is_managed(&name)
+        && !name.starts_with("x-forwarded-")
 }
 
 /// Takes what may not come after the body out of trailers.
