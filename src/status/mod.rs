@@ -36,8 +36,6 @@ use replicas::Replicas;
 
 /// The field manager of what we write, and the reporter of Events.
 const MANAGER: &str = "portcullis";
-/// The name of the Lease.
-const LEASE: &str = "portcullis-leader";
 /// What changes shortly after another change is written with it.
 const PAUSE: Duration = Duration::from_millis(500);
 /// Time for what is still to be said at the end.
@@ -84,7 +82,7 @@ impl Outbox {
         let pod = pod.unwrap_or_else(|_| "portcullis".into());
         let namespace = std::env::var("POD_NAMESPACE").unwrap_or_else(|_| client.default_namespace().into());
         let identity = format!("{pod}_{:016x}", fastrand::u64(..));
-        let election = Election::new(client.clone(), &namespace, LEASE, identity);
+        let election = Election::new(client.clone(), &namespace, &settings.election_id, identity);
         let leader = election.leader();
         let (stop, stopped) = watch::channel(false);
         let wanted = Wanted {

@@ -57,7 +57,7 @@ app.kubernetes.io/component: controller
 {{- /* The rules of one kind, Role or ClusterRole, as config/kubernetes/rbac.yaml has them, by the names of this release. */ -}}
 {{- define "portcullis.rules" -}}
 {{- $fullname := include "portcullis.fullname" .root -}}
-{{- $own := dict "portcullis" $fullname "portcullis-session-tickets" (printf "%s-session-tickets" $fullname) -}}
+{{- $own := dict "portcullis" $fullname "portcullis-session-tickets" (printf "%s-session-tickets" $fullname) "portcullis-leader" (printf "%s-leader" $fullname) "portcullis-admission" (printf "%s-admission" $fullname) -}}
 {{- range splitList "\n---\n" (.root.Files.Get "files/rbac.yaml") -}}
 {{- $object := fromYaml . -}}
 {{- if eq $object.kind $.kind -}}
