@@ -36,8 +36,9 @@ impl Control {
         let settings = config_map
             .flat_map(|name| config_map::findings(name, &self.succession.wanted, self.rejected.as_deref()));
         let ca = self.ca.as_ref().and_then(|ca| ca.problem().borrow().clone()).map(ca_is_down);
+        let written = self.outbox.iter().flat_map(Outbox::findings);
         let mut diagnostics: Vec<_> =
-            self.sources.findings().chain(compiled).chain(settings).chain(ca).collect();
+            self.sources.findings().chain(compiled).chain(settings).chain(ca).chain(written).collect();
         diagnostics.sort();
         // What is wrong with a pair is found where it is read and where it is used.
         diagnostics.dedup();
