@@ -234,7 +234,11 @@ impl Watch {
             self.state.since = now();
         }
         self.state.stale_since = None;
-        tracing::info!(what = %self.target.name, objects = self.known.len(), "listed");
+        match self.late {
+            // There may be many, again and again.
+            true => tracing::debug!(what = %self.target.name, "looked at"),
+            false => tracing::info!(what = %self.target.name, objects = self.known.len(), "listed"),
+        }
         self.select();
         self.hub.listed(self.id);
         self.send(listing.found, true).await;
@@ -460,7 +464,10 @@ impl Watch {
     async fn recovered(&mut self) {
         let absent = std::mem::take(&mut self.state.absent);
         if self.state.last_error.take().is_some() || absent {
-            tracing::info!(what = %self.target.name, "changes arrive again");
+            match self.late {
+                true => tracing::debug!(what = %self.target.name, "it can be looked at again"),
+                false => tracing::info!(what = %self.target.name, "changes arrive again"),
+            }
             self.state.since = now();
             self.send(Found::default(), true).await;
         }
