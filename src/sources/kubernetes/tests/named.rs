@@ -140,7 +140,7 @@ fn what_is_seen_by_name_counts_no_more_once_the_watch_of_the_type_has_the_secret
         assert!(!hub.is_found(&reference));
         // Also if it is gone again before anybody has looked, the watch by name has to begin anew.
         hub.send(found(Event::Delete(Kind::Secret, name)), None).await;
-        assert_eq!(hub.missing(), [reference.clone()]);
+        assert_eq!(hub.missing(), vec![reference.clone()]);
         assert!(hub.take_taken_over().contains(&reference));
     });
 }
