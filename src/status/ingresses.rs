@@ -266,6 +266,44 @@ mod tests {
         vec![Address::Ip(address.into())]
     }
 
+    /// Refuses every request on a local port, and counts them.
+    async fn refusing(count: std::rc::Rc<Cell<usize>>) -> Client {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        crate::tls::install_provider();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::task::spawn_local(async move {
+            let body =
+                json!({ "kind": "Status", "status": "Failure", "code": 403, "message": "no" }).to_string();
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                count.set(count.get() + 1);
+                let mut request = [0; 4096];
+                let _ = stream.read(&mut request).await;
+                let length = body.len();
+                let head =
+                    format!("HTTP/1.1 403 No\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n");
+                let _ = stream.write_all((head + &body).as_bytes()).await;
+            }
+        });
+        Client::try_from(kube::Config::new(url.parse().unwrap())).unwrap()
+    }
+
+    #[test]
+    fn a_pass_ends_with_the_first_write_that_there_is_no_right_to() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        tokio::task::LocalSet::new().block_on(&runtime, async {
+            let count = std::rc::Rc::new(Cell::new(0));
+            let client = refusing(count.clone()).await;
+            let served: OrdMap<_, _> = (0..300).map(|at| seen(&format!("i{at}"), &[])).collect();
+            let (_leads, leader) = watch::channel(true);
+            let mut writer = Writer::default();
+            writer.write(&client, &served, &ip("203.0.113.7"), &leader).await;
+            assert!((1..=2 * CONCURRENT).contains(&count.get()), "{} writes", count.get());
+            assert_eq!(writer.findings()[0].reason, "StatusForbidden");
+        });
+    }
+
     #[test]
     fn who_is_overwritten_writes_ever_less_often_and_says_so() {
         let (ours, theirs) = (ip("203.0.113.7"), ip("203.0.113.99"));
