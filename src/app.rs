@@ -265,7 +265,7 @@ impl Control {
                 }
                 Some(reload) = reload.recv() => self.reload(reload),
                 Some(question) = self.webhook.questions.recv() => self.answer(question),
-                () = leader_changed(self.outbox.as_mut()) => self.publish_view(),
+                () = outbox_changed(self.outbox.as_mut()) => self.publish_view(),
                 () = changed(ca_problem.as_mut()) => self.publish_view(),
                 () = sleep_until(recheck) => self.recheck(),
                 () = sleep_until(rotate_tickets) => {
@@ -503,9 +503,9 @@ fn next_look(due: Option<i64>, now: i64) -> Duration {
     due.map_or(NEVER, |due| wait(due).min(AT_MOST))
 }
 
-async fn leader_changed(outbox: Option<&mut Outbox>) {
+async fn outbox_changed(outbox: Option<&mut Outbox>) {
     match outbox {
-        Some(outbox) => outbox.leader_changed().await,
+        Some(outbox) => outbox.changed().await,
         None => pending().await,
     }
 }

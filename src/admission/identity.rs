@@ -28,9 +28,7 @@ use crate::sources::kubernetes as source;
 use crate::tls::admission_server;
 use crate::tls::ca_server::ServerConfig;
 
-/// The Secret that keeps the root.
-const SECRET: &str = "portcullis-admission";
-/// The field manager of `caBundle`.
+/// The field manager of `caBundle`, and the name of the root.
 const MANAGER: &str = "portcullis-admission";
 const ROOT_LIFE: Duration = Duration::from_secs(365 * 24 * 3600);
 /// Time for one request.
@@ -76,8 +74,8 @@ impl Identity {
     ) -> Self {
         let options = RootOptions {
             storage_namespace: namespace,
-            secret: SECRET.to_owned(),
-            trust_domain: SECRET.to_owned(),
+            secret: secret_of(&settings.borrow().election_id),
+            trust_domain: MANAGER.to_owned(),
             life: ROOT_LIFE,
             grace_percent: 50,
             ..RootOptions::default()
@@ -179,6 +177,11 @@ impl Identity {
     }
 }
 
+/// The Secret that keeps the root, for those that elect their leader by this name: one for each gateway of a namespace.
+fn secret_of(election_id: &str) -> String {
+    format!("{}-admission", election_id.strip_suffix("-leader").unwrap_or(election_id))
+}
+
 fn listener_config(
     chain: Vec<rustls_pki_types::CertificateDer<'static>>,
     key: rustls_pki_types::PrivateKeyDer<'static>,
@@ -244,6 +247,13 @@ mod tests {
             })
         };
         configs.iter().map(|config| serde_json::from_value(webhook(config)).unwrap()).collect()
+    }
+
+    #[test]
+    fn gateways_with_elections_of_their_own_have_roots_of_their_own() {
+        assert_eq!(secret_of(&Settings::default().election_id), "portcullis-admission");
+        assert_eq!(secret_of("edge-leader"), "edge-admission");
+        assert_eq!(secret_of("edge"), "edge-admission");
     }
 
     #[test]

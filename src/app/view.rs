@@ -37,6 +37,7 @@ impl Control {
             Edited { config_map: config_map::name(&self.settings), file: self.settings_file.as_ref() };
         let mut others = edited.findings(&self.handover.wanted, self.rejected.as_deref());
         others.extend(self.ca.as_ref().and_then(|ca| ca.problem().borrow().clone()).map(ca_is_down));
+        others.extend(self.outbox.iter().flat_map(Outbox::findings));
         self.findings.update(&self.compiled.report, &self.sources, others);
         let diagnostics = self.findings.all().clone();
         if let Some(outbox) = &self.outbox {

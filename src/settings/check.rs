@@ -58,6 +58,7 @@ pub(super) fn broken_rules(settings: &Settings) -> Vec<Broken> {
         ("pem-namespace", &s.pem_namespace),
         ("annotations-prefix", &s.annotations_prefix),
         ("validating-webhook-configuration", &s.validating_webhook_configuration),
+        ("election-id", &s.election_id),
         ("mesh-root-namespace", &s.mesh_root_namespace),
         ("mesh-trust-domain", &s.mesh_trust_domain),
         ("ca-storage-namespace", &s.ca_storage_namespace),

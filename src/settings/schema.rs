@@ -224,6 +224,9 @@ settings! {
     /// Whether, without the two settings above, the internal addresses of our nodes are published in place of external ones.
     report_node_internal_ip_address: bool = false,
         Dynamic, None, "true";
+    /// Name of the Lease, in the namespace of the gateway, that says which replica writes; gateways that share a namespace need one each.
+    election_id: String = "portcullis-leader".into(),
+        Restart("the election begins with the process"), None, "edge-leader";
     /// Whether the last replica takes its addresses out of the status of Ingresses when it ends.
     update_status_on_shutdown: bool = false,
         Dynamic, None, "true";

@@ -11,7 +11,9 @@ mod config_map;
 mod hub;
 mod keeper;
 mod kept;
+mod named;
 mod references;
+mod rest;
 mod target;
 #[cfg(test)]
 mod tests;
@@ -143,7 +145,7 @@ impl Kubernetes {
         }
         tokio::select! {
             () = hub.closed() => {}
-            () = references::follow(&self.api, &hub, self.settings, keeper.as_ref()) => {}
+            () = named::follow(&self.api, &hub, self.settings, keeper.as_ref()) => {}
         }
     }
 }

@@ -1,20 +1,21 @@
 //! Findings as Events of the objects they are about, for `kubectl describe` and for whoever collects Events.
 //!
 //! Each finding makes one Event, when it has lasted for a moment: what is repaired by the next object of a
-//! `kubectl apply` is nobody's business. Names follow from the content, so that another replica, or this one
-//! after a restart, repeats nothing.
+//! `kubectl apply` is nobody's business. API servers forget Events after an hour, so one that lasts is said again before.
+//! Names follow from the content and from the clock, so that another replica, or this one after a restart, repeats
+//! nothing meanwhile.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use imbl::OrdMap;
-use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
+use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Api, ListParams, ObjectMeta, PostParams};
+use kube::api::{Api, ApiResource, DynamicObject, ListParams, ObjectMeta, PostParams};
 use kube::{Client, Error};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
@@ -27,6 +28,8 @@ use crate::store::objects::{Kind, ObjectName};
 
 /// How long a finding lasts before it is worth an Event.
 pub(super) const LASTING: Duration = Duration::from_secs(2);
+/// How long an Event speaks for its finding, in seconds.
+const PERIOD: u64 = 50 * 60;
 /// Events that may be written at once, and how long one more takes to be allowed.
 const BURST: u32 = 25;
 const REFILL: Duration = Duration::from_secs(2);
@@ -45,7 +48,8 @@ pub(super) struct Writer {
 
 struct Finding {
     since: Instant,
-    announced: bool,
+    /// The period in which it was said last.
+    announced: Option<u64>,
 }
 
 impl Writer {
@@ -58,12 +62,12 @@ impl Writer {
         let now = Instant::now();
         let mut before = std::mem::take(&mut self.findings);
         for diagnostic in diagnostics.iter().filter(|found| is_worth_an_event(found)) {
-            let finding = before.remove(diagnostic).unwrap_or(Finding { since: now, announced: false });
+            let finding = before.remove(diagnostic).unwrap_or(Finding { since: now, announced: None });
             self.findings.insert(diagnostic.clone(), finding);
         }
     }
 
-    /// Writes what has lasted and was not said yet, for as long as `leader` holds. Whether something is left.
+    /// Writes what has lasted and was not said in this period, for as long as `leader` holds. Whether something is left.
     pub async fn write(
         &mut self,
         client: &Client,
@@ -71,21 +75,45 @@ impl Writer {
         leader: &watch::Receiver<bool>,
     ) -> bool {
         let mut left = false;
-        for (diagnostic, finding) in self.findings.iter_mut().filter(|(_, finding)| !finding.announced) {
+        let now = now();
+        for (diagnostic, finding) in &mut self.findings {
+            let period = period(diagnostic, now);
+            if finding.announced == Some(period) {
+                continue;
+            }
             let due = finding.since.elapsed() >= lasting(diagnostic) && *leader.borrow();
             if !due || !self.bucket.take(Instant::now()) {
                 left = true;
                 continue;
             }
-            let Some(mut event) = event(diagnostic, ingresses, &self.instance) else { continue };
+            let Some(mut event) = event(diagnostic, period, ingresses, &self.instance) else { continue };
             if let Some(about) = event.regarding.as_mut().filter(|about| about.uid.is_none()) {
                 about.uid = uid_of(client, diagnostic).await;
             }
-            finding.announced = create(client, event).await;
-            left |= !finding.announced;
+            match create(client, event).await {
+                true => finding.announced = Some(period),
+                false => left = true,
+            }
         }
         left
     }
+}
+
+/// Seconds since the Unix epoch.
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+fn hash_of(diagnostic: &Diagnostic) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    diagnostic.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Counts the times that a finding which lasts for ever has been said `now`. Periods of different findings begin at
+/// different times, so that not all are said again at once.
+fn period(diagnostic: &Diagnostic, now: u64) -> u64 {
+    now.saturating_add(hash_of(diagnostic) % PERIOD) / PERIOD
 }
 
 /// How long a finding has to last before it is worth an Event. Settings are not repaired by the next object of a
@@ -97,14 +125,32 @@ fn lasting(diagnostic: &Diagnostic) -> Duration {
     }
 }
 
-/// The uid of the ConfigMap that a finding is about, which no source keeps: `kubectl describe` looks for it.
+/// The uid of the object that a finding is about: `kubectl describe` looks for it. It is asked for when it is needed,
+/// since no source keeps it of all that there are.
 async fn uid_of(client: &Client, diagnostic: &Diagnostic) -> Option<String> {
-    let about = diagnostic.object.as_ref().filter(|about| about.kind == Kind::ConfigMap)?;
-    let config_maps: Api<ConfigMap> = Api::namespaced(client.clone(), &about.namespace);
+    let about = diagnostic.object.as_ref()?;
+    let resource = api_resource(about.kind)?;
+    let objects: Api<DynamicObject> = match about.kind.is_cluster_scoped() {
+        true => Api::all_with(client.clone(), &resource),
+        false => Api::namespaced_with(client.clone(), &about.namespace, &resource),
+    };
     // There is a right to list, and none to get.
     let named = ListParams::default().fields(&format!("metadata.name={}", about.name));
-    let found = timeout(REQUEST, config_maps.list_metadata(&named)).await.ok()?.ok()?;
+    let found = timeout(REQUEST, objects.list_metadata(&named)).await.ok()?.ok()?;
     found.items.into_iter().next()?.metadata.uid
+}
+
+fn api_resource(kind: Kind) -> Option<ApiResource> {
+    let resource = Resource::of(kind)?;
+    let api_version = resource.api_version();
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    Some(ApiResource {
+        group: group.into(),
+        version: version.into(),
+        api_version: api_version.into(),
+        kind: kind.to_string(),
+        plural: resource.plural.into(),
+    })
 }
 
 fn is_worth_an_event(diagnostic: &Diagnostic) -> bool {
@@ -117,7 +163,7 @@ async fn create(client: &Client, event: Event) -> bool {
     let events: Api<Event> = Api::namespaced(client.clone(), &namespace);
     match timeout(REQUEST, events.create(&PostParams::default(), &event)).await {
         Ok(Ok(_)) => true,
-        // It was said before, or the namespace is going.
+        // It was said before in this period, or the namespace is going.
         Ok(Err(Error::Api(status))) if status.code == 409 || status.code == 404 => true,
         Ok(Err(Error::Api(status))) if matches!(status.code, 403 | 422) => {
             tracing::warn!(message = status.message, "an Event was refused");
@@ -129,12 +175,13 @@ async fn create(client: &Client, event: Event) -> bool {
 
 fn event(
     diagnostic: &Diagnostic,
+    period: u64,
     ingresses: &OrdMap<ObjectName, Arc<IngressStatus>>,
     instance: &str,
 ) -> Option<Event> {
     let about = diagnostic.object.as_ref()?;
     let mut hasher = DefaultHasher::new();
-    diagnostic.hash(&mut hasher);
+    (hash_of(diagnostic), period).hash(&mut hasher);
     let short: String = about.name.chars().take(200).collect();
     // Events of objects without a namespace are kept in this one.
     let namespace = if about.namespace.is_empty() { "default" } else { &about.namespace };
@@ -214,12 +261,16 @@ mod tests {
     }
 
     fn made(diagnostic: &Diagnostic) -> Event {
+        made_in(diagnostic, 7)
+    }
+
+    fn made_in(diagnostic: &Diagnostic, period: u64) -> Event {
         let status = IngressStatus {
             ingress: ObjectName::new("shop", "web"),
             uid: "1234".into(),
             addresses: Vec::new(),
         };
-        event(diagnostic, &OrdMap::unit(status.ingress.clone(), Arc::new(status)), "pod-1").unwrap()
+        event(diagnostic, period, &OrdMap::unit(status.ingress.clone(), Arc::new(status)), "pod-1").unwrap()
     }
 
     #[test]
@@ -242,17 +293,35 @@ mod tests {
     }
 
     #[test]
+    fn what_lasts_is_said_again_before_the_api_server_forgets_it() {
+        let finding = found("SecretNotFound", Severity::Error);
+        let name = |now| made_in(&finding, period(&finding, now)).metadata.name.unwrap();
+        let names: std::collections::BTreeSet<_> = (0..24 * 3600).step_by(60).map(name).collect();
+        assert!((28..=30).contains(&names.len()), "{} Events a day", names.len());
+        assert_ne!(name(0), name(3600));
+    }
+
+    #[test]
+    fn every_kind_can_be_asked_for_its_uid() {
+        let policy = api_resource(Kind::AuthorizationPolicy).unwrap();
+        assert_eq!((&*policy.group, &*policy.version), ("security.istio.io", "v1"));
+        assert_eq!((&*policy.kind, &*policy.plural), ("AuthorizationPolicy", "authorizationpolicies"));
+        let secret = api_resource(Kind::Secret).unwrap();
+        assert_eq!((&*secret.group, &*secret.version), ("", "v1"));
+    }
+
+    #[test]
     fn what_is_gone_and_comes_back_is_news_but_what_stays_is_not() {
         let mut writer = Writer::new("pod-1".into());
         let finding = found("SecretNotFound", Severity::Error);
         writer.observe(std::slice::from_ref(&finding));
-        writer.findings.get_mut(&finding).unwrap().announced = true;
+        writer.findings.get_mut(&finding).unwrap().announced = Some(7);
         writer.observe(&[finding.clone(), found("NoIngressClass", Severity::Info)]);
         assert_eq!(writer.findings.len(), 1, "what is merely informative makes no Event");
-        assert!(writer.findings[&finding].announced);
+        assert_eq!(writer.findings[&finding].announced, Some(7));
         writer.observe(&[]);
         writer.observe(std::slice::from_ref(&finding));
-        assert!(!writer.findings[&finding].announced);
+        assert_eq!(writer.findings[&finding].announced, None);
     }
 
     #[test]

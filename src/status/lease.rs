@@ -31,6 +31,11 @@ pub struct Election {
     /// What others wrote last, and when we first saw it.
     seen: Option<(LeaseSpec, Instant)>,
     renewed: Option<Instant>,
+    /// When we last knew who holds it, or began to ask.
+    known: Instant,
+    /// The last error, which is told once.
+    told: Option<String>,
+    problem: watch::Sender<Option<String>>,
 }
 
 impl Election {
@@ -44,6 +49,9 @@ impl Election {
             leader: watch::channel(false).0,
             seen: None,
             renewed: None,
+            known: Instant::now(),
+            told: None,
+            problem: watch::channel(None).0,
         }
     }
 
@@ -52,14 +60,21 @@ impl Election {
         self.leader.subscribe()
     }
 
+    /// Why there has been no word about the Lease for so long that whoever held it leads no more; now and from now on.
+    pub fn problem(&self) -> watch::Receiver<Option<String>> {
+        self.problem.subscribe()
+    }
+
     /// Takes part until `stop` says so, then gives the Lease up so that another replica need not wait.
     pub async fn run(mut self, mut stop: watch::Receiver<bool>) {
         loop {
-            match timeout(REQUEST, self.attempt()).await {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::debug!(%error, lease = self.name, "no word about the lease"),
-                Err(_) => tracing::debug!(lease = self.name, "no answer about the lease"),
-            }
+            let error = match timeout(REQUEST, self.attempt()).await {
+                Ok(Ok(())) => None,
+                Ok(Err(Error::Api(status))) => Some(status.message),
+                Ok(Err(error)) => Some(error.to_string()),
+                Err(_) => Some("the API server did not answer in time".to_owned()),
+            };
+            self.note(error);
             self.publish();
             tokio::select! {
                 () = sleep(RETRY.mul_f64(0.75 + fastrand::f64() / 2.0)) => self.publish(),
@@ -69,6 +84,27 @@ impl Election {
         if self.leader.send_replace(false) {
             let _ = timeout(REQUEST, self.release()).await;
         }
+    }
+
+    /// Says what is wrong: at once in the log, and as a problem when it has lasted.
+    fn note(&mut self, error: Option<String>) {
+        match &error {
+            None => self.known = Instant::now(),
+            Some(message) if self.told != error => {
+                tracing::warn!(
+                    lease = self.name,
+                    "no word about the lease, without which nothing is written: {message}"
+                );
+            }
+            Some(_) => {}
+        }
+        let problem = error.clone().filter(|_| self.known.elapsed() >= DEADLINE);
+        self.told = error;
+        self.problem.send_if_modified(|before| {
+            let changed = *before != problem;
+            *before = problem;
+            changed
+        });
     }
 
     fn publish(&self) {
@@ -86,8 +122,12 @@ impl Election {
         let Some(lease) = self.leases.get_opt(&self.name).await? else {
             let spec = self.spec(None);
             let metadata = ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };
-            self.leases.create(&PostParams::default(), &Lease { metadata, spec: Some(spec) }).await?;
-            self.renewed = Some(started);
+            match self.leases.create(&PostParams::default(), &Lease { metadata, spec: Some(spec) }).await {
+                Ok(_) => self.renewed = Some(started),
+                // Another replica was faster.
+                Err(Error::Api(status)) if status.code == 409 => {}
+                Err(error) => return Err(error),
+            }
             return Ok(());
         };
         let spec = lease.spec.clone().unwrap_or_default();
@@ -143,5 +183,29 @@ impl Election {
             self.leases.replace(&self.name, &PostParams::default(), &lease).await?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_keeps_the_lease_away_is_a_problem_when_it_has_lasted_and_until_there_is_word_again() {
+        crate::tls::install_provider();
+        let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+        let client = Client::try_from(config).unwrap();
+        let mut election = Election::new(client, "edge", "portcullis-leader", "pod".into());
+        let problem = election.problem();
+        let forbidden = || Some("leases is forbidden".to_owned());
+        election.note(forbidden());
+        assert_eq!(*problem.borrow(), None, "it may be over soon");
+        tokio::time::advance(DEADLINE).await;
+        election.note(forbidden());
+        assert_eq!(*problem.borrow(), forbidden());
+        election.note(None);
+        assert_eq!(*problem.borrow(), None);
+        election.note(forbidden());
+        assert_eq!(*problem.borrow(), None);
     }
 }

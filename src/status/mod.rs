@@ -24,7 +24,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::compile;
 use crate::compile::policies::Policies;
-use crate::diagnostics::Diagnostic;
+use crate::diagnostics::{Diagnostic, Severity};
 use crate::pod::PodIdentity;
 use crate::settings::Settings;
 use crate::sources::{IngressStatus, PolicyStatus};
@@ -37,8 +37,6 @@ use replicas::Replicas;
 
 /// The field manager of what we write, and the reporter of Events.
 const MANAGER: &str = "portcullis";
-/// The name of the Lease.
-const LEASE: &str = "portcullis-leader";
 /// What changes shortly after another change is written with it.
 const PAUSE: Duration = Duration::from_millis(500);
 /// Time for what is still to be said at the end.
@@ -67,6 +65,10 @@ pub struct Outbox {
     statuses: OrdMap<ObjectName, Arc<IngressStatus>>,
     wanted: watch::Sender<Wanted>,
     leader: watch::Receiver<bool>,
+    /// Why nobody can tell who leads.
+    no_lease: watch::Receiver<Option<String>>,
+    /// What the writer is kept from.
+    findings: watch::Receiver<Vec<Diagnostic>>,
     /// Whether the writer shall say what is due and end.
     last_words: watch::Sender<bool>,
     writer: JoinHandle<()>,
@@ -82,8 +84,8 @@ impl Outbox {
     /// Starts the election and the writers, on the control runtime.
     pub fn start(client: Client, settings: Arc<Settings>, pod: &PodIdentity) -> Self {
         let namespace = pod.namespace().unwrap_or(client.default_namespace()).to_owned();
-        let election = Election::new(client.clone(), &namespace, LEASE, pod.lease_holder());
-        let leader = election.leader();
+        let election = Election::new(client.clone(), &namespace, &settings.election_id, pod.lease_holder());
+        let (leader, no_lease) = (election.leader(), election.problem());
         let (stop, stopped) = watch::channel(false);
         let wanted = Wanted {
             settings,
@@ -96,11 +98,26 @@ impl Outbox {
         let (last_words, last) = watch::channel(false);
         let replicas = Replicas::of(pod.pod());
         let addresses = Addresses::new(replicas.clone());
-        let writer = write(client.clone(), pod.instance().to_owned(), addresses, wants, leader.clone(), last);
+        let (told, findings) = watch::channel(Vec::new());
+        let instance = pod.instance().to_owned();
+        let writer = write(client.clone(), instance, addresses, wants, leader.clone(), last, told);
         let writer = tokio::task::spawn_local(writer);
         let election = tokio::task::spawn_local(election.run(stopped));
         let statuses = OrdMap::new();
-        Self { statuses, wanted, leader, last_words, writer, stop, election, client, namespace, replicas }
+        Self {
+            statuses,
+            wanted,
+            leader,
+            no_lease,
+            findings,
+            last_words,
+            writer,
+            stop,
+            election,
+            client,
+            namespace,
+            replicas,
+        }
     }
 
     /// Whether this replica is the one that writes.
@@ -118,9 +135,20 @@ impl Outbox {
         &self.namespace
     }
 
-    /// Waits until another answer is due.
-    pub async fn leader_changed(&mut self) {
-        if self.leader.changed().await.is_err() {
+    /// What keeps us from writing.
+    pub fn findings(&self) -> Vec<Diagnostic> {
+        let no_lease = self.no_lease.borrow().as_deref().map(no_lease);
+        self.findings.borrow().iter().cloned().chain(no_lease).collect()
+    }
+
+    /// Waits until another replica leads, or something else keeps us from writing.
+    pub async fn changed(&mut self) {
+        let changed = tokio::select! {
+            changed = self.leader.changed() => changed,
+            changed = self.no_lease.changed() => changed,
+            changed = self.findings.changed() => changed,
+        };
+        if changed.is_err() {
             pending().await
         }
     }
@@ -222,7 +250,20 @@ impl Outbox {
     }
 }
 
-/// Writes what is wanted, for as long as there is somebody who wants it.
+fn no_lease(error: &str) -> Diagnostic {
+    Diagnostic {
+        severity: Severity::Warning,
+        file: None,
+        object: None,
+        field: String::new(),
+        reason: "NoLease",
+        message: format!(
+            "Neither status nor Events are written, since nobody can tell which replica leads: {error}."
+        ),
+    }
+}
+
+/// Writes what is wanted, for as long as there is somebody who wants it, and says what keeps it from that.
 async fn write(
     client: Client,
     instance: String,
@@ -230,7 +271,15 @@ async fn write(
     mut wants: watch::Receiver<Wanted>,
     mut leader: watch::Receiver<bool>,
     mut last_words: watch::Receiver<bool>,
+    findings: watch::Sender<Vec<Diagnostic>>,
 ) {
+    let tell = |now: Vec<Diagnostic>| {
+        findings.send_if_modified(|before| {
+            let changed = *before != now;
+            *before = now;
+            changed
+        });
+    };
     let mut ingresses = ingresses::Writer::default();
     let mut policies = policies::Writer::default();
     let mut events = events::Writer::new(instance);
@@ -256,10 +305,12 @@ async fn write(
         events.observe(&wanted.diagnostics);
         if !*leader.borrow_and_update() {
             left = false;
+            tell(Vec::new());
             continue;
         }
         let current = addresses.current(&client, &wanted.settings).await;
         ingresses.write(&client, &wanted.served, &current, &leader).await;
+        tell(ingresses.findings());
         policies.write(&client, &wanted.policies, &wanted.verdicts, &leader).await;
         left = events.write(&client, &wanted.served, &leader).await;
     }

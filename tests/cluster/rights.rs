@@ -80,6 +80,21 @@ fn the_rights_that_are_shipped_are_enough() {
 }
 
 #[test]
+fn a_lease_that_there_is_no_right_to_is_said() {
+    let Some(plane) = ControlPlane::start() else { return };
+    plane.namespace("portcullis");
+    plane.apply(RBAC);
+    let config = kubeconfig(&plane, "portcullis");
+    let gateway = Gateway::start(&config, &["--election-id=other-leader"]);
+    eventually("nothing is said of the Lease", || {
+        match gateway.admin_json("/api/v1/diagnostics").to_string() {
+            text if text.contains("NoLease") && text.contains("other-leader") => Ok(()),
+            text => Err(text),
+        }
+    });
+}
+
+#[test]
 fn rights_that_are_taken_away_are_missed_but_nothing_is_lost() {
     let Some(plane) = ControlPlane::start() else { return };
     let authority = Authority::new();

@@ -67,6 +67,7 @@ fn restart_is_required_for_what_is_made_at_start_only() {
         "ca-workload-cert-ttl",
         "configmap",
         "controller-class",
+        "election-id",
         "hbone-port",
         "http-port",
         "https-port",

@@ -27,6 +27,8 @@ const CONNECT: Duration = Duration::from_secs(5);
 const HEAD: Duration = Duration::from_secs(15);
 /// Longest pause within the answer to a list.
 const BODY: Duration = Duration::from_secs(15);
+/// Longest answer but for a watch, in bytes: what is in memory as text at once.
+const LONGEST_ANSWER: usize = 64 << 20;
 /// Longest line of a watch. Objects have at most 1.5 MiB in etcd, a little more as JSON.
 const LONGEST_LINE: usize = 8 << 20;
 
@@ -49,6 +51,9 @@ pub enum ApiError {
     /// etcd was restored from a backup: a watch from a version that is yet to come says nothing at all.
     #[error("the API server's data is older than what it sent before")]
     Rewound,
+    /// A list may be had in smaller pages.
+    #[error("an answer of the API server is longer than {} MiB", LONGEST_ANSWER >> 20)]
+    TooLarge,
     #[error("the API server sent something unreadable")]
     Unreadable,
     /// Not for lack of a right: the server itself says that it has no such kind.
@@ -201,9 +206,12 @@ async fn refusal(response: Response<Body>) -> ApiError {
 }
 
 async fn read(mut body: Body) -> Result<Zeroizing<Vec<u8>>, ApiError> {
-    let mut bytes = Zeroizing::default();
+    let mut bytes = Zeroizing::new(Vec::new());
     while let Some(frame) = timeout(BODY, body.frame()).await.map_err(|_| ApiError::Timeout)? {
         if let Ok(data) = frame?.into_data() {
+            if bytes.len() + data.len() > LONGEST_ANSWER {
+                return Err(ApiError::TooLarge);
+            }
             Vec::extend_from_slice(&mut bytes, &data);
         }
     }

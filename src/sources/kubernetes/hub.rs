@@ -2,7 +2,7 @@
 //! whether by now everything has been listed.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use tokio::sync::mpsc::Sender;
@@ -10,6 +10,7 @@ use tokio::sync::{Notify, watch};
 
 use super::kept::Text;
 use super::references::{Reference, References};
+use crate::diagnostics::ObjectRef;
 use crate::sources::{Batch, IngressStatus, ObjectFindings, PolicyStatus, WatchState};
 use crate::store::Event;
 use crate::store::objects::ObjectName;
@@ -119,11 +120,32 @@ impl Hub {
         if self.references.borrow_mut().observe(&found.events) {
             self.referenced.notify_one();
         }
-        self.send_named(found, state).await;
+        self.pass_on(found, state).await;
     }
 
-    /// Passes on what the watch of one named object found.
-    pub async fn send_named(&self, found: Found, state: Option<WatchState>) {
+    /// Passes on what was found of one object that is looked at by name. Where the watch of a whole kind has it by now,
+    /// that one knows better: the two come in no order.
+    pub async fn send_named(&self, reference: &Reference, mut found: Found, state: Option<WatchState>) {
+        if self.is_watched(reference) {
+            found.events.clear();
+            found.findings.clear();
+        }
+        let exists = found.events.last().map(|event| matches!(event, Event::Apply(_)));
+        self.pass_on(found, state).await;
+        // Only now: where this is given up half-way, nothing was passed on.
+        if let Some(exists) = exists
+            && self.references.borrow_mut().set_found(reference, exists)
+        {
+            self.referenced.notify_one();
+        }
+    }
+
+    /// Says that everything has been listed.
+    pub async fn announce(&self) {
+        self.pass_on(Found::default(), None).await;
+    }
+
+    async fn pass_on(&self, found: Found, state: Option<WatchState>) {
         let batch = Batch {
             events: found.events,
             object_findings: found.findings,
@@ -136,8 +158,16 @@ impl Hub {
         self.send_batch(batch).await;
     }
 
-    /// Says that a watch has ended for good, and what became of its objects by that.
-    pub async fn send_end(&self, found: Found, watch: Arc<str>) {
+    /// Says that nobody looks any more at the object of the watch of this name: as good as gone, unless the watch of a
+    /// whole kind has it.
+    pub async fn send_end(&self, reference: &Reference, watch: Arc<str>) {
+        let mut found = Found::default();
+        if !self.is_watched(reference) {
+            let (kind, name) = reference.clone();
+            let about = ObjectRef::new(kind, &name);
+            found.events.push(Event::Delete(kind, name));
+            found.findings.push(ObjectFindings { about, diagnostics: Vec::new() });
+        }
         let batch = Batch {
             events: found.events,
             object_findings: found.findings,
@@ -146,6 +176,7 @@ impl Hub {
             ..Batch::default()
         };
         self.send_batch(batch).await;
+        self.references.borrow_mut().set_found(reference, false);
     }
 
     async fn send_batch(&self, batch: Batch) {
@@ -158,8 +189,8 @@ impl Hub {
         self.referenced.notified().await;
     }
 
-    /// Objects that are named somewhere and are not among those that are watched as a whole; those that settings
-    /// name first.
+    /// Objects that are named somewhere and are not among those that are watched as a whole; those that matter most
+    /// first.
     pub fn missing(&self) -> Vec<Reference> {
         self.references.borrow().missing()
     }
@@ -167,6 +198,16 @@ impl Hub {
     /// Whether it is a Secret that the watch of all TLS Secrets has.
     pub fn is_watched(&self, reference: &Reference) -> bool {
         self.references.borrow().is_watched(reference)
+    }
+
+    /// Whether an object that is looked at by name was passed on.
+    pub fn is_found(&self, reference: &Reference) -> bool {
+        self.references.borrow().is_found(reference)
+    }
+
+    /// The objects that the watch of a whole kind has had since this was asked last.
+    pub fn take_taken_over(&self) -> HashSet<Reference> {
+        self.references.borrow_mut().take_taken_over()
     }
 
     /// Resolves when nobody wants batches any more.

@@ -1,6 +1,6 @@
 //! Writes to disk what watches found, behind their back: they leave notes, one task writes them down.
 //!
-//! Notes that come within a second are written together, and of several about one object only the last. A disk
+//! Notes that come within a second are written together, and of several about the same only the last. A disk
 //! that is full or slow costs the survival of a restart and nothing else: traffic and watches don't wait for it
 //! unless megabytes are waiting.
 
@@ -160,14 +160,17 @@ impl Writer {
     fn write(&mut self, batch: Vec<(Arc<str>, Note)>) {
         let mut last = HashMap::new();
         for (at, (shelf, note)) in batch.iter().enumerate() {
-            if let Note::Object(name, _) = note {
-                last.insert((shelf.clone(), name.clone()), at);
+            match note {
+                Note::Object(name, _) => drop(last.insert((shelf.clone(), Some(name.clone())), at)),
+                Note::Confirmed(_) => drop(last.insert((shelf.clone(), None), at)),
+                Note::Only(_) => {}
             }
         }
         for (at, (shelf, note)) in batch.into_iter().enumerate() {
             let superseded = match &note {
-                Note::Object(name, _) => last.get(&(shelf.clone(), name.clone())) != Some(&at),
-                _ => false,
+                Note::Object(name, _) => last.get(&(shelf.clone(), Some(name.clone()))) != Some(&at),
+                Note::Confirmed(_) => last.get(&(shelf.clone(), None)) != Some(&at),
+                Note::Only(_) => false,
             };
             if superseded {
                 continue;

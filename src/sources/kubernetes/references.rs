@@ -1,33 +1,13 @@
 //! Objects that an Ingress or a setting names and that are in no watch of a whole kind: Secrets of other types than
-//! `kubernetes.io/tls`, and ConfigMaps. Each is followed by name, also if it does not exist yet, for as long as it
-//! is named.
+//! `kubernetes.io/tls`, and ConfigMaps.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::rc::Rc;
-use std::sync::Arc;
-use std::time::Duration;
 
-use tokio::sync::watch::Receiver;
-use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::sleep;
-
-use super::hub::{Found, Hub};
-use super::keeper::Keeper;
-use super::target::{Target, named_shelf};
-use super::watch::Watch;
-use super::{Api, Resource, follows_mesh};
-use crate::diagnostics::ObjectRef;
+use super::follows_mesh;
 use crate::settings::Settings;
 use crate::settings::places::{PairPlace, TrustPlace};
-use crate::sources::ObjectFindings;
 use crate::store::Event;
 use crate::store::objects::{Ingress, Kind, Object, ObjectName};
-
-/// Objects followed by name at once, each on a connection of its own; of more, those that settings name and then
-/// the first by name are.
-const MOST: usize = 256;
-/// What changes shortly after another change is looked at together with it.
-const PAUSE: Duration = Duration::from_millis(20);
 
 /// An object as something else names it.
 pub(super) type Reference = (Kind, ObjectName);
@@ -42,6 +22,10 @@ pub(super) struct References {
     /// Secrets of the type that is watched as a whole.
     watched: HashSet<ObjectName>,
     missing: BTreeSet<Reference>,
+    /// Those of the missing that were passed on when they were looked at by name last.
+    found: HashSet<Reference>,
+    /// Those that were missing until a watch of a whole kind had them.
+    taken_over: HashSet<Reference>,
 }
 
 impl References {
@@ -70,7 +54,11 @@ impl References {
             Event::Delete(Kind::Ingress, name) => self.set(name.clone(), BTreeSet::new()),
             Event::Apply(Object::Secret(secret)) => {
                 let name = secret.metadata.name.clone();
-                self.missing.remove(&(Kind::Secret, name.clone()));
+                let reference = (Kind::Secret, name.clone());
+                if self.missing.remove(&reference) {
+                    self.found.remove(&reference);
+                    self.taken_over.insert(reference);
+                }
                 self.watched.insert(name)
             }
             Event::Delete(Kind::Secret, name) => {
@@ -114,13 +102,44 @@ impl References {
         }
     }
 
-    /// Those that settings name first.
+    /// What is in no watch of a whole kind, by how much it matters that it is followed: what settings name, then what
+    /// is known to exist, then the rest. Among equals namespaces take turns, so that one that names much takes
+    /// nothing from the others.
     pub fn missing(&self) -> Vec<Reference> {
-        let (first, others): (Vec<_>, Vec<_>) =
-            self.missing.iter().cloned().partition(|reference| self.by_settings.contains(reference));
-        [first, others].concat()
+        let mut before = HashMap::<_, usize>::new();
+        let rank = |reference: &Reference| {
+            let minor = !self.by_settings.contains(reference);
+            let class = (minor, minor && !self.found.contains(reference));
+            let before = before.entry((class, reference.1.namespace.clone())).or_default();
+            *before += 1;
+            (class, *before)
+        };
+        let mut ranked: Vec<_> = self.missing.iter().map(rank).zip(self.missing.iter().cloned()).collect();
+        ranked.sort_by_key(|(rank, _)| *rank);
+        ranked.into_iter().map(|(_, reference)| reference).collect()
     }
 
+    /// Takes note of whether an object that is looked at by name is there; `true` where that is another answer than
+    /// before.
+    pub fn set_found(&mut self, reference: &Reference, found: bool) -> bool {
+        match found {
+            true => self.found.insert(reference.clone()),
+            false => self.found.remove(reference),
+        }
+    }
+
+    /// Whether an object that is looked at by name was passed on.
+    pub fn is_found(&self, reference: &Reference) -> bool {
+        self.found.contains(reference)
+    }
+
+    /// The references that a watch of a whole kind has had since this was asked last. What was seen of them by name
+    /// counts no more, also if they are missing again.
+    pub fn take_taken_over(&mut self) -> HashSet<Reference> {
+        std::mem::take(&mut self.taken_over)
+    }
+
+    /// Whether it is a Secret of the type that is watched as a whole.
     pub fn is_watched(&self, (kind, name): &Reference) -> bool {
         *kind == Kind::Secret && self.watched.contains(name)
     }
@@ -132,7 +151,7 @@ fn secrets_of(ingress: &Ingress) -> BTreeSet<ObjectName> {
 }
 
 /// What settings name: it is followed wherever it is.
-fn named_by(settings: &Settings) -> BTreeSet<Reference> {
+pub(super) fn named_by(settings: &Settings) -> BTreeSet<Reference> {
     let mut named = BTreeSet::new();
     let mut add = |kind, name: Option<&ObjectName>| named.extend(name.map(|name| (kind, name.clone())));
     add(Kind::ConfigMap, settings.configmap.as_ref());
@@ -148,105 +167,4 @@ fn named_by(settings: &Settings) -> BTreeSet<Reference> {
         TrustPlace::Path(_) => {}
     }
     named
-}
-
-/// Follows the missing objects by name, until it is dropped.
-pub(super) async fn follow(
-    api: &Api,
-    hub: &Rc<Hub>,
-    mut settings: Receiver<Arc<Settings>>,
-    keeper: Option<&Keeper>,
-) {
-    let first = hub.register();
-    let mut watches = Watches { api, hub, keeper, tasks: JoinSet::new(), by_name: HashMap::new() };
-    let mut listed = false;
-    let mut announced = false;
-    loop {
-        hub.set_named_by_settings(named_by(&settings.borrow_and_update()));
-        // Until all TLS Secrets are known, nobody can tell which of the others are missing.
-        let newly = !listed && hub.all_listed_but(first);
-        listed |= newly;
-        watches.reconcile(listed).await;
-        if newly {
-            watches.forget_others().await;
-            hub.listed(first);
-        }
-        if hub.is_synced() && !std::mem::replace(&mut announced, true) {
-            hub.send_named(Found::default(), None).await;
-        }
-        tokio::select! {
-            () = hub.changed() => {}
-            changed = settings.changed() => if changed.is_err() { return },
-        }
-        if announced {
-            sleep(PAUSE).await;
-        }
-    }
-}
-
-struct Watches<'a> {
-    api: &'a Api,
-    hub: &'a Rc<Hub>,
-    keeper: Option<&'a Keeper>,
-    tasks: JoinSet<()>,
-    by_name: HashMap<Reference, (AbortHandle, Arc<str>)>,
-}
-
-impl Watches<'_> {
-    /// Starts and ends watches; those of Secrets only where they are `listed`.
-    async fn reconcile(&mut self, listed: bool) {
-        let mut wanted = self.hub.missing();
-        wanted.retain(|(kind, _)| listed || *kind != Kind::Secret);
-        if wanted.len() > MOST {
-            tracing::warn!(
-                missing = wanted.len(),
-                "too many objects to follow by name; the first {MOST} are"
-            );
-            wanted.truncate(MOST);
-        }
-        let wanted: BTreeSet<_> = wanted.into_iter().collect();
-        let stale: Vec<_> = self.by_name.keys().filter(|name| !wanted.contains(*name)).cloned().collect();
-        for reference in stale {
-            self.stop(reference).await;
-        }
-        for reference in wanted {
-            if self.by_name.contains_key(&reference) {
-                continue;
-            }
-            let Some(resource) = Resource::of(reference.0) else { continue };
-            let target = Target::one(resource, &reference.1);
-            let name = target.name.clone();
-            let watch = Watch::of_one(self.api.clone(), target, self.hub.clone(), self.keeper);
-            self.by_name.insert(reference, (self.tasks.spawn_local(watch.run()), name));
-        }
-        // The ended ones, which were stopped above.
-        while self.tasks.try_join_next().is_some() {}
-    }
-
-    /// Forgets what was kept of objects that nobody has named since the last start.
-    async fn forget_others(&self) {
-        let Some(keeper) = self.keeper else { return };
-        for resource in [Kind::Secret, Kind::ConfigMap].into_iter().filter_map(Resource::of) {
-            let names = self.by_name.keys().filter(|(kind, _)| *kind == resource.kind);
-            let names = names.map(|(_, name)| name.clone()).collect();
-            keeper.of(named_shelf(resource)).only(names).await;
-        }
-    }
-
-    /// Ends the watch of an object that is no longer named, or that has become part of another watch.
-    async fn stop(&mut self, reference: Reference) {
-        let Some((task, watch)) = self.by_name.remove(&reference) else { return };
-        task.abort();
-        if let (Some(keeper), Some(resource)) = (self.keeper, Resource::of(reference.0)) {
-            keeper.of(named_shelf(resource)).objects(vec![(reference.1.clone(), None)]).await;
-        }
-        let mut found = Found::default();
-        if !self.hub.is_watched(&reference) {
-            let (kind, name) = reference;
-            let about = ObjectRef::new(kind, &name);
-            found.events.push(Event::Delete(kind, name));
-            found.findings.push(ObjectFindings { about, diagnostics: Vec::new() });
-        }
-        self.hub.send_end(found, watch).await;
-    }
 }

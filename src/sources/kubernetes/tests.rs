@@ -1,6 +1,7 @@
 //! The watch loop against a scripted server on a local port. What a real one does is in `tests/cluster`.
 
 mod kept;
+mod named;
 mod scope;
 mod server;
 
@@ -110,11 +111,21 @@ fn follow_with(
     server: &Server,
     keep: Option<Keep>,
 ) -> (Seen, AbortHandle) {
+    follow_through(64, change, server, keep)
+}
+
+/// The same, with room for this many batches that wait.
+fn follow_through(
+    room: usize,
+    change: impl FnOnce(Settings) -> Settings,
+    server: &Server,
+    keep: Option<Keep>,
+) -> (Seen, AbortHandle) {
     let config = kube::Config::new(server.url().parse().unwrap());
     let settings = Settings { watch_namespace: Some("shop".into()), ..Settings::default() };
     let settings = watch::channel(Arc::new(change(settings))).0;
     let source = Kubernetes { api: Api::new(config).unwrap(), keep, settings: settings.subscribe() };
-    let (sender, batches) = mpsc::channel(64);
+    let (sender, batches) = mpsc::channel(room);
     let task = tokio::task::spawn_local(source.run(sender)).abort_handle();
     let (store, states, absent) = (Store::new(), Vec::new(), BTreeSet::new());
     (Seen { batches, store, synced: false, states, absent, settings }, task)
@@ -176,6 +187,19 @@ fn a_page_that_fails_costs_nothing_of_the_pages_before() {
     run(script, |mut seen, _| async move {
         seen.until(|seen, _| seen.has_service("b")).await;
         assert!(seen.has_service("a"), "it was on a page that arrived");
+    });
+}
+
+#[test]
+fn a_list_that_is_too_large_is_had_in_smaller_pages() {
+    let script = |path: &str, _| {
+        is_list_of(path, "services").then(|| match path.contains("limit=200") {
+            true => Reply::stream([" ".repeat((64 << 20) + 1)]),
+            false => list(5, &[service("a", 3)]),
+        })
+    };
+    run(script, |mut seen, _| async move {
+        seen.until(|seen, _| seen.has_service("a")).await;
     });
 }
 

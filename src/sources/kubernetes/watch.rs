@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::sync::watch::Receiver;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::Need;
 use super::api::{Api, ApiError, Lines};
@@ -28,10 +28,11 @@ use super::backoff::Backoff;
 use super::hub::{Found, Hub, WatchId};
 use super::keeper::{Keeper, TargetKeeper};
 use super::kept::text_of;
+use super::named::MOST;
 use super::target::Target;
 use super::wire::{Line, Page, Status, ingress_status, policy_status, version_of};
 use crate::clock::now;
-use crate::diagnostics::ObjectRef;
+use crate::diagnostics::{Diagnostic, ObjectRef, Severity};
 use crate::sources::{ObjectFindings, WatchState};
 use crate::store::Event;
 use crate::store::objects::{Decoded, Findings, Kind, Node, Object, ObjectName};
@@ -52,8 +53,8 @@ pub(super) struct Watch {
     target: Target,
     hub: Rc<Hub>,
     id: WatchId,
-    /// Of a single object, which others refer to: it refers to nothing itself.
-    single: bool,
+    /// Changes are noticed late, for want of a watch.
+    late: bool,
     /// The namespaces that are selected, where that matters.
     selection: Receiver<Option<BTreeSet<Arc<str>>>>,
     /// What was passed on, with the version of each object.
@@ -65,6 +66,10 @@ pub(super) struct Watch {
     state: WatchState,
     /// Keeps what is passed on in the state directory.
     keeper: Option<TargetKeeper>,
+    /// What was kept and is there no longer has been dropped.
+    pruned: bool,
+    /// How long the pages of the first list may take, where there is something to serve without it.
+    patience: Option<Duration>,
 }
 
 impl Watch {
@@ -75,14 +80,28 @@ impl Watch {
             WatchState { name, synced: false, absent: false, last_error: None, since, stale_since: None };
         let (known, faulty, selection) = (HashMap::new(), HashSet::new(), hub.selection());
         let keeper = keeper.map(|keeper| keeper.of(target.shelf()));
-        Self { api, target, hub, id, single: false, selection, known, faulty, latest: None, state, keeper }
+        let patience = restore::patience(keeper.as_ref());
+        let (latest, late, pruned) = (None, false, false);
+        Self { api, target, hub, id, late, selection, known, faulty, latest, state, keeper, pruned, patience }
     }
 
-    /// Follows a single object.
-    pub fn of_one(api: Api, target: Target, hub: Rc<Hub>, keeper: Option<&Keeper>) -> Self {
-        let mut watch = Self::new(api, target, hub, keeper);
-        watch.single = true;
-        watch
+    /// Of a single object: whether another watch has passed it on before. It is passed on once more, or is seen to be
+    /// gone.
+    pub fn assume(&mut self, found: bool) {
+        if found && let Some(name) = &self.target.object {
+            self.known.insert(name.clone(), Box::default());
+            self.faulty.insert(name.clone());
+        }
+    }
+
+    /// It is looked at from time to time, in place of being watched.
+    pub fn set_late(&mut self) {
+        self.late = true;
+    }
+
+    /// Whether it has listed.
+    pub fn is_listed(&self) -> bool {
+        self.state.synced
     }
 
     /// Runs for as long as it is not dropped.
@@ -91,13 +110,8 @@ impl Watch {
         if self.target.in_selected && self.selection.wait_for(Option::is_some).await.is_err() {
             return;
         }
-        let mut patience = self.patience();
         loop {
-            let listed = match patience.take() {
-                Some(patience) => timeout(patience, self.list()).await.unwrap_or(Err(ApiError::Timeout)),
-                None => self.list().await,
-            };
-            let error = match listed {
+            let error = match self.list().await {
                 Ok(version) => {
                     let Err(error) = self.watch(version, &mut backoff).await;
                     error
@@ -111,31 +125,67 @@ impl Watch {
         }
     }
 
-    /// Reads everything and passes on what differs from what is known. The version to watch from. Where it fails, or
-    /// is given up half-way, it is as if it had not been tried.
-    async fn list(&mut self) -> Result<String, ApiError> {
-        let not_found = match self.list_all().await {
-            Err(error @ ApiError::Refused { code: 404, .. }) => error,
-            other => return other,
-        };
-        match self.api.version_of(self.target.resource).await? {
-            None => Err(ApiError::Absent),
-            Some(version) if version == self.target.api_version => Err(not_found),
-            Some(version) => {
-                self.target.api_version = version;
-                self.list_all().await
+    /// Looks once, without watching.
+    ///
+    /// # Errors
+    /// Nothing could be seen; what was known stays, or what was kept is served.
+    pub async fn look(&mut self) -> Result<(), ApiError> {
+        match self.list().await {
+            Ok(_) => {
+                self.recovered().await;
+                Ok(())
+            }
+            Err(error) => {
+                self.failed(&error).await;
+                self.restore().await;
+                Err(error)
             }
         }
     }
 
-    async fn list_all(&mut self) -> Result<String, ApiError> {
+    /// Looks only at what was kept, since the API server has just not answered.
+    ///
+    /// # Errors
+    /// Always: what the API server has is still to be seen.
+    pub async fn look_at_kept(&mut self) -> Result<(), ApiError> {
+        self.restore().await;
+        Err(ApiError::Timeout)
+    }
+
+    /// Reads everything and passes on what differs from what is known. The version to watch from. Where it fails, or
+    /// is given up half-way, it is as if it had not been tried.
+    async fn list(&mut self) -> Result<String, ApiError> {
+        let deadline = self.patience.take().map(|patience| Instant::now() + patience);
+        let not_found = match self.list_all(deadline).await {
+            Err(error @ ApiError::Refused { code: 404, .. }) => error,
+            other => return other,
+        };
+        match in_time(deadline, self.api.version_of(self.target.resource)).await? {
+            None => Err(ApiError::Absent),
+            Some(version) if version == self.target.api_version => Err(not_found),
+            Some(version) => {
+                self.target.api_version = version;
+                self.list_all(deadline).await
+            }
+        }
+    }
+
+    /// The deadline is for what the API server has to send: what it has sent is taken as a whole.
+    async fn list_all(&mut self, deadline: Option<Instant>) -> Result<String, ApiError> {
         // What changes from here on leads to another list.
         self.selection.mark_unchanged();
         let mut listing = Listing::default();
+        let mut limit = PAGE;
         loop {
-            let limit = PAGE.to_string();
-            let path = self.target.path(&[("limit", &limit), ("continue", &listing.next)]);
-            let text = self.api.get(&path).await?;
+            let size = limit.to_string();
+            let path = self.target.path(&[("limit", &size), ("continue", &listing.next)]);
+            let text = match in_time(deadline, self.api.get(&path)).await {
+                Err(ApiError::TooLarge) if limit > 1 => {
+                    limit /= 2;
+                    continue;
+                }
+                text => text?,
+            };
             let page: Page = serde_json::from_slice(&text).map_err(|_| ApiError::Unreadable)?;
             let version = page.metadata.resource_version;
             if self.is_rewound(&version) {
@@ -181,16 +231,19 @@ impl Watch {
         }
         self.known.extend(listing.versions);
         self.saw(version);
-        let first = !std::mem::replace(&mut self.state.synced, true);
-        if first {
+        if !std::mem::replace(&mut self.state.synced, true) {
             self.state.since = now();
         }
         self.state.stale_since = None;
-        tracing::info!(what = %self.target.name, objects = self.known.len(), "listed");
+        match self.late {
+            // There may be many, again and again.
+            true => tracing::debug!(what = %self.target.name, "looked at"),
+            false => tracing::info!(what = %self.target.name, objects = self.known.len(), "listed"),
+        }
         self.select();
         self.hub.listed(self.id);
         self.send(listing.found, true).await;
-        self.confirm(first, version).await;
+        self.confirm(version).await;
     }
 
     /// Passes on changes from `version` on, until something calls for a new list.
@@ -221,7 +274,7 @@ impl Watch {
                 false => backoff.reset(),
             }
             self.look_at_version().await?;
-            self.confirm(false, &version).await;
+            self.confirm(&version).await;
         }
     }
 
@@ -365,7 +418,10 @@ impl Watch {
             }
             found.events.push(Event::Apply(object));
         }
-        let diagnostics = findings.into_list();
+        let mut diagnostics = findings.into_list();
+        if self.late {
+            diagnostics.push(seen_late(ObjectRef::new(kind, &name)));
+        }
         if self.faulty.contains(&name) || !diagnostics.is_empty() {
             found.findings.push(ObjectFindings { about: ObjectRef::new(kind, &name), diagnostics });
         }
@@ -394,12 +450,13 @@ impl Watch {
             };
         }
         let kept = std::mem::take(&mut found.kept);
+        let kind = self.target.resource.kind;
         // Of Secrets that are followed by name there may be many; what is missing of them is said elsewhere.
-        let state = state && !(self.single && self.target.resource.kind == Kind::Secret);
+        let state = state && !(self.target.object.is_some() && kind == Kind::Secret);
         let state = state.then(|| self.state.clone());
-        match self.single {
-            true => self.hub.send_named(found, state).await,
-            false => self.hub.send(found, state).await,
+        match &self.target.object {
+            Some(name) => self.hub.send_named(&(kind, name.clone()), found, state).await,
+            None => self.hub.send(found, state).await,
         }
         self.keep(&mut Found { kept, ..Found::default() }).await;
     }
@@ -408,7 +465,10 @@ impl Watch {
     async fn recovered(&mut self) {
         let absent = std::mem::take(&mut self.state.absent);
         if self.state.last_error.take().is_some() || absent {
-            tracing::info!(what = %self.target.name, "changes arrive again");
+            match self.late {
+                true => tracing::debug!(what = %self.target.name, "it can be looked at again"),
+                false => tracing::info!(what = %self.target.name, "changes arrive again"),
+            }
             self.state.since = now();
             self.send(Found::default(), true).await;
         }
@@ -436,6 +496,8 @@ impl Watch {
             return;
         }
         match error {
+            // There may be many of these.
+            _ if self.late => tracing::debug!(what = %self.target.name, "{message}"),
             ApiError::Refused { code: 400 | 403 | 404, .. } | ApiError::Absent => {
                 tracing::warn!(what = %self.target.name, "{message}");
             }
@@ -484,4 +546,24 @@ struct Listing {
     /// The versions of what was found.
     versions: Vec<(ObjectName, Box<str>)>,
     next: String,
+}
+
+/// What comes of a request, unless it takes too long.
+async fn in_time<T>(
+    deadline: Option<Instant>,
+    request: impl Future<Output = Result<T, ApiError>>,
+) -> Result<T, ApiError> {
+    match deadline {
+        Some(deadline) => timeout_at(deadline, request).await.map_err(|_| ApiError::Timeout)?,
+        None => request.await,
+    }
+}
+
+/// That changes to an object are noticed late.
+fn seen_late(about: ObjectRef) -> Diagnostic {
+    let message = format!(
+        "More objects are named than the {MOST} that are followed by name; this one is looked at from time to time, and a \
+         change takes effect late."
+    );
+    Diagnostic::new(Severity::Warning, about, "", "SeenLate", message)
 }

@@ -47,6 +47,10 @@ app.kubernetes.io/component: controller
 {{- end -}}
 {{- end -}}
 
+{{- define "portcullis.electionID" -}}
+{{- default (printf "%s-leader" (include "portcullis.fullname" .)) .Values.controller.electionID -}}
+{{- end -}}
+
 {{- define "portcullis.image" -}}
 {{- $image := .Values.controller.image -}}
 {{- with default .Values.global.image.registry $image.registry -}}{{ . }}/{{- end -}}
@@ -58,6 +62,10 @@ app.kubernetes.io/component: controller
 {{- define "portcullis.rules" -}}
 {{- $fullname := include "portcullis.fullname" .root -}}
 {{- $own := dict "portcullis" $fullname "portcullis-session-tickets" (printf "%s-session-tickets" $fullname) -}}
+{{- $election := include "portcullis.electionID" .root -}}
+{{- $_ := set $own "portcullis-leader" $election -}}
+{{- /* The gateway derives the name of this Secret in the same way. */ -}}
+{{- $_ := set $own "portcullis-admission" (printf "%s-admission" (trimSuffix "-leader" $election)) -}}
 {{- range splitList "\n---\n" (.root.Files.Get "files/rbac.yaml") -}}
 {{- $object := fromYaml . -}}
 {{- if eq $object.kind $.kind -}}

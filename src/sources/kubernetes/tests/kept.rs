@@ -138,3 +138,21 @@ fn a_kind_of_which_nothing_is_known_holds_everything_up() {
         seen.until(|seen, _| seen.synced && seen.has_service("after")).await;
     });
 }
+
+#[test]
+fn a_first_list_that_has_arrived_is_not_cut_off_where_passing_it_on_takes_time() {
+    with_kept(|server, phase, folder| async move {
+        phase.set(Phase::After);
+        let (mut seen, _task) = follow_through(1, |settings| settings, &server, Some(keep(&folder, true)));
+        // Longer than the first list may take where something is kept; nobody takes batches meanwhile.
+        sleep(Duration::from_secs(4)).await;
+        seen.until(|seen, _| seen.synced && seen.has_service("after") && seen.has_secret("named")).await;
+        timeout(Duration::from_secs(20), async {
+            while shelf(&folder, "services@shop") != ["after", "same"] {
+                sleep(Duration::from_millis(10)).await;
+            }
+        })
+        .await
+        .expect("what has gone is kept no longer");
+    });
+}

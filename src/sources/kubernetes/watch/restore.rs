@@ -5,17 +5,18 @@ use std::time::Duration;
 
 use super::{Found, Node, Watch, version_of};
 use crate::clock::now;
+use crate::sources::kubernetes::keeper::TargetKeeper;
 use crate::sources::kubernetes::kept::Loaded;
 
 /// How long the first list may take where there is something to serve without it.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-impl Watch {
-    /// How long the first list may take.
-    pub(super) fn patience(&self) -> Option<Duration> {
-        self.keeper.as_ref().filter(|keeper| keeper.can_restore()).map(|_| PATIENCE)
-    }
+/// How long the first list may take.
+pub(super) fn patience(keeper: Option<&TargetKeeper>) -> Option<Duration> {
+    keeper.filter(|keeper| keeper.can_restore()).map(|_| PATIENCE)
+}
 
+impl Watch {
     /// Keeps what was found.
     pub(super) async fn keep(&self, found: &mut Found) {
         if let Some(keeper) = &self.keeper {
@@ -23,15 +24,16 @@ impl Watch {
         }
     }
 
-    /// Notes that what is kept is what the server has at `version`; the `first` time, that there is nothing else.
-    pub(super) async fn confirm(&self, first: bool, version: &str) {
+    /// Notes that what is kept is what the server has at `version`; the first time, that there is nothing else.
+    pub(super) async fn confirm(&mut self, version: &str) {
         let Some(keeper) = &self.keeper else { return };
         match &self.target.object {
-            _ if !first => {}
+            _ if self.pruned => {}
             None => keeper.only(self.known.keys().cloned().collect()).await,
             Some(name) if !self.known.contains_key(name) => keeper.objects(vec![(name.clone(), None)]).await,
             Some(_) => {}
         }
+        self.pruned = true;
         keeper.confirmed(version).await;
     }
 
