@@ -15,7 +15,7 @@ use tokio::task::{JoinHandle, spawn_local};
 
 use super::derived::Derived;
 use super::entrance::{self, Entrance, OpenConnection};
-use super::guards::Guards;
+use super::guards::{Guards, wall_clock};
 use super::upstream::Upstream;
 use super::upstream::pool::PoolLimits;
 use crate::net::deadlines::{Deadlines, TICK, Tick};
@@ -216,7 +216,8 @@ impl Worker {
     fn tick(&self) -> Option<Duration> {
         self.access_log.flush();
         self.refresh();
-        self.with_snapshot(|snapshot| self.guards.recheck(snapshot));
+        let wall_clock = wall_clock();
+        self.with_snapshot(|snapshot| self.guards.recheck(snapshot, wall_clock));
         self.guards.flush(&self.stats.policies);
         let now = self.deadlines.now();
         if now.since(self.swept.get()) >= SWEEP {
@@ -224,7 +225,8 @@ impl Worker {
             self.upstream.sweep();
         }
         self.stats.upstream_idle.set(self.upstream.idle() as u64);
-        (!self.upstream.is_empty()).then_some(SWEEP)
+        let sweep = (!self.upstream.is_empty()).then_some(SWEEP);
+        sweep.into_iter().chain(self.guards.until_first_end(wall_clock)).min()
     }
 
     /// Runs `read` on the current snapshot. Nothing of it is held afterwards but what `read` returns.

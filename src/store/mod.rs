@@ -262,9 +262,9 @@ impl Store {
                 self.pods.insert(name, Arc::new(new));
             }
             Object::ConfigMap(new) => {
-                self.changes.trust |= new.data.contains_key(ROOT_CERTIFICATES);
+                self.changes.trust |= is_about_trust(&new);
                 let old = self.config_maps.insert(name, Arc::new(new));
-                self.changes.trust |= old.is_some_and(|old| old.data.contains_key(ROOT_CERTIFICATES));
+                self.changes.trust |= old.is_some_and(|old| is_about_trust(&old));
             }
             Object::Namespace(new) => {
                 self.namespaces.insert(name, Arc::new(new));
@@ -341,7 +341,7 @@ impl Store {
             }
             Kind::ConfigMap => {
                 let old = self.config_maps.remove(name);
-                self.changes.trust |= old.is_some_and(|old| old.data.contains_key(ROOT_CERTIFICATES));
+                self.changes.trust |= old.is_some_and(|old| is_about_trust(&old));
             }
             Kind::Namespace => {
                 self.namespaces.remove(name);
@@ -436,4 +436,9 @@ impl Store {
         self.changes.certificates.extend(pem_hosts.into_iter().flatten());
         self.changes.secrets.insert(secret.clone());
     }
+}
+
+/// Whether the roots or the revocation lists of the mesh may be in it.
+fn is_about_trust(map: &ConfigMap) -> bool {
+    [ROOT_CERTIFICATES, REVOCATION_LISTS].iter().any(|key| map.data.contains_key(*key))
 }
