@@ -14,7 +14,7 @@ use super::certificate::{Certificate, CertificateError};
 use super::csr::PublicKey;
 use super::identity::WorkloadNames;
 use super::key::{KeyAlgorithm, KeyError, PrivateKey};
-use super::profile::{self, Leaf, ProfileError, Signer, SubjectName};
+use super::profile::{self, Leaf, ProfileError, Signer, SubjectName, Usage};
 use crate::tls::spiffe::SpiffeId;
 
 /// How far certificates are dated back, so that a peer whose clock is a little behind accepts a fresh one.
@@ -170,14 +170,26 @@ impl Authority {
         ttl: Duration,
         now: OffsetDateTime,
     ) -> Result<Issued, IssueError> {
-        self.issue_server(public_key, &names.to_subject_names(), ttl, now)
+        self.sign(public_key, &names.to_subject_names(), Usage::ServerAndClient, ttl, now)
     }
 
-    /// As [`Authority::issue`], for names that are not a workload's: those of the CA's own listener.
+    /// As [`Authority::issue`], for names that are not a workload's (those of the CA's own listener, hosts of
+    /// Ingresses), and good for a server only.
     pub(super) fn issue_server(
         &self,
         public_key: &PublicKey,
         names: &[SubjectName],
+        ttl: Duration,
+        now: OffsetDateTime,
+    ) -> Result<Issued, IssueError> {
+        self.sign(public_key, names, Usage::Server, ttl, now)
+    }
+
+    fn sign(
+        &self,
+        public_key: &PublicKey,
+        names: &[SubjectName],
+        usage: Usage,
         ttl: Duration,
         now: OffsetDateTime,
     ) -> Result<Issued, IssueError> {
@@ -190,7 +202,7 @@ impl Authority {
         let ttl = time::Duration::try_from(ttl).unwrap_or(time::Duration::MAX);
         let not_after = now.checked_add(ttl).map_or(end, |wanted| wanted.min(end));
         let not_before = now - BACKDATE;
-        let leaf = Leaf { names, public_key_info: public_key.info(), not_before, not_after };
+        let leaf = Leaf { names, usage, public_key_info: public_key.info(), not_before, not_after };
         let signed = profile::sign_leaf(&leaf, &self.as_signer())?;
         Ok(Issued { leaf: signed.der, serial: signed.serial, not_after })
     }
