@@ -77,7 +77,7 @@ impl Material {
             roots.insert(extra.clone());
         }
         let authority =
-            Authority::new(self.certificate.clone(), key, Vec::new(), roots, None, now).map_err(refused)?;
+            Authority::new(self.certificate.clone(), key, Vec::new(), roots, Vec::new(), now).map_err(refused)?;
         Ok(SelfSigned { authority: Arc::new(authority), rollover: self.rollover.clone(), material: self })
     }
 
