@@ -26,7 +26,7 @@ use crate::snapshot::shared::{Reader, Shared};
 use crate::snapshot::{Snapshot, TlsPort};
 use crate::telemetry::access_log::{AccessLog, Entry};
 use crate::telemetry::worker_stats::WorkerStats;
-use crate::tls::client::ClientTls;
+use crate::tls::client::{ClientTls, MeshTls};
 
 /// How long accepting pauses when the process is out of file descriptors.
 const OUT_OF_FILES_PAUSE: Duration = Duration::from_millis(100);
@@ -44,7 +44,7 @@ pub struct WorkerParts {
     pub access_log: AccessLog,
     pub upstream_tls: ClientTls,
     /// For backends that are workloads of the mesh.
-    pub mesh_tls: ClientTls,
+    pub mesh_tls: MeshTls,
     /// Says when the worker should drain and end, and which of its sockets are closed then.
     pub stop: watch::Receiver<Option<Closing>>,
 }

@@ -17,6 +17,7 @@ use rustls::{CertificateError, Error, OtherError, SignatureScheme};
 
 use super::mesh::{IdentityError, MeshTrust, MeshTrustError, TrustBundle};
 use super::peer_verifier::{ExpectedPeer, PeerVerifier, ShownChain};
+use super::spiffe::SpiffeId;
 
 /// The identity, or none yet. Clones share it.
 #[derive(Clone, Default)]
@@ -45,6 +46,8 @@ enum PeerError {
     NoIdentity,
     #[error(transparent)]
     Identity(#[from] IdentityError),
+    #[error("the peer is {0}, which is not who has that address")]
+    OtherWorkload(SpiffeId),
 }
 
 impl OwnIdentity {
@@ -64,9 +67,10 @@ impl OwnIdentity {
     }
 
     /// Takes peers whose chain leads to the roots and is not revoked and whose identity is of the trust domain, as all
-    /// that is at the time of the handshake.
-    pub fn verifier(&self) -> Arc<dyn ServerCertVerifier> {
-        Arc::new(PeerVerifier::new(self.clone()))
+    /// that is at the time of the handshake; and of them only `workload`, where it is given: who has its namespace and
+    /// service account.
+    pub fn verifier(&self, workload: Option<SpiffeId>) -> Arc<dyn ServerCertVerifier> {
+        Arc::new(PeerVerifier::new(Expected { own: self.clone(), workload }))
     }
 
     /// The certificate in use, leaf first.
@@ -93,17 +97,30 @@ impl ResolvesClientCert for OwnIdentity {
     }
 }
 
-/// Any workload of the trust domain.
-impl ExpectedPeer for OwnIdentity {
+/// A workload of the trust domain, any or this one.
+#[derive(Debug)]
+struct Expected {
+    own: OwnIdentity,
+    workload: Option<SpiffeId>,
+}
+
+impl ExpectedPeer for Expected {
     fn admits(&self, shown: &ShownChain<'_>) -> Result<(), Error> {
         let refused = |error: PeerError| {
             Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(error))))
         };
-        let Some(material) = self.current.load_full() else { return Err(refused(PeerError::NoIdentity)) };
+        let Some(material) = self.own.current.load_full() else { return Err(refused(PeerError::NoIdentity)) };
         shown.leads_to(material.trust.roots())?;
         if material.trust.revokes(shown.leaf, shown.above) {
             return Err(CertificateError::Revoked.into());
         }
-        material.trust.identity(shown.leaf).map(drop).map_err(|error| refused(error.into()))
+        let id = material.trust.identity(shown.leaf).map_err(|error| refused(error.into()))?;
+        let is_same = |wanted: &SpiffeId| {
+            (id.namespace(), id.service_account()) == (wanted.namespace(), wanted.service_account())
+        };
+        match self.workload.as_ref().is_none_or(is_same) {
+            true => Ok(()),
+            false => Err(refused(PeerError::OtherWorkload(id))),
+        }
     }
 }

@@ -145,6 +145,19 @@ fn a_version_that_cannot_be_read_leaves_the_last_good_one_in_force() {
 }
 
 #[test]
+fn one_pod_alone_says_who_is_at_an_address() {
+    let mut world = World::new([pod("one", "web", "10.0.0.1")]);
+    let only = |world: &World, address: &str| {
+        let only = world.compiled.snapshot.workloads.only_at(address.parse().unwrap());
+        only.map(|id| id.principal().to_owned())
+    };
+    assert_eq!(only(&world, "10.0.0.1").as_deref(), Some("cluster.local/ns/a/sa/web"));
+    assert_eq!(only(&world, "10.9.9.9"), None);
+    world.apply([pod("two", "db", "10.0.0.1")]);
+    assert_eq!(only(&world, "10.0.0.1"), None);
+}
+
+#[test]
 fn lists_that_the_ca_of_the_mesh_writes_beside_the_roots_count() {
     let map = |name: &str, key: &str, text: &str| {
         decode(&json!({

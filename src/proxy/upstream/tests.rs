@@ -84,7 +84,7 @@ impl Upstream {
         policy: &RoutePolicy,
         request: Request<Body>,
     ) -> Result<Response<Body>, UpstreamError> {
-        self.forward(cluster, policy, &|_| Ok(None), &ClientFields::default(), request).await
+        self.forward(cluster, policy, &|_| Ok(Way::default()), &ClientFields::default(), request).await
     }
 }
 
