@@ -53,7 +53,7 @@ use crate::supervisor::link::Link;
 use crate::supervisor::messages::{FromGeneration, Start, ToGeneration};
 use crate::telemetry::histogram::{APPLY_BOUNDS, Histogram};
 use crate::telemetry::logging::Logging;
-use crate::tls::client::ClientTls;
+use crate::tls::client::MeshTls;
 use crate::tls::own_identity::OwnIdentity;
 use crate::tls::tickets::Tickets;
 use findings::Findings;
@@ -173,7 +173,7 @@ impl Control {
     ) -> anyhow::Result<Self> {
         let shared = Shared::new(Arc::new(compiled.snapshot.clone()));
         let (identity, pod) = (OwnIdentity::default(), PodIdentity::from_environment());
-        let workers = Workers::new(sockets.workers, &shared, ClientTls::mesh(&identity))?;
+        let workers = Workers::new(sockets.workers, &shared, MeshTls::new(&identity))?;
         let (view, _) = watch::channel(Arc::new(View::default()));
         let (mesh_paths, _) = watch::channel(MeshPaths::of(&settings));
         Ok(Self {

@@ -9,7 +9,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{ValidatingWebhook, ValidatingWebhookConfiguration};
 use kube::Error;
@@ -84,7 +83,7 @@ impl Identity {
     }
 
     /// The configuration of the listener, once there is a certificate.
-    pub async fn first(&mut self) -> Arc<ArcSwap<ServerConfig>> {
+    pub async fn first(&mut self) -> watch::Receiver<Arc<ServerConfig>> {
         loop {
             let pause = self.turn().await;
             if let Some(endpoint) = &self.endpoint {

@@ -13,13 +13,13 @@ use crate::proxy::worker::{self, WorkerParts};
 use crate::snapshot::shared::Shared;
 use crate::telemetry::access_log::AccessLogs;
 use crate::telemetry::worker_stats::WorkerStats;
-use crate::tls::client::ClientTls;
+use crate::tls::client::{ClientTls, MeshTls};
 
 /// The threads of the data plane.
 pub(super) struct Workers {
     sockets: Vec<WorkerSockets>,
     shared: Shared,
-    mesh_tls: ClientTls,
+    mesh_tls: MeshTls,
     pub stats: Vec<Arc<WorkerStats>>,
     pub access_logs: Arc<AccessLogs>,
     threads: Vec<JoinHandle<()>>,
@@ -30,7 +30,7 @@ pub(super) struct Workers {
 }
 
 impl Workers {
-    pub fn new(sockets: Vec<WorkerSockets>, shared: &Shared, mesh_tls: ClientTls) -> anyhow::Result<Self> {
+    pub fn new(sockets: Vec<WorkerSockets>, shared: &Shared, mesh_tls: MeshTls) -> anyhow::Result<Self> {
         let (end, ended) = mpsc::unbounded_channel();
         Ok(Self {
             stats: sockets.iter().map(|_| Arc::default()).collect(),

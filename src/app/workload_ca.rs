@@ -205,7 +205,12 @@ fn setup(settings: &Settings, identity: &OwnIdentity, pod: &PodIdentity) -> anyh
     let trusted = settings.ca_trusted_node_accounts.iter();
     Ok(Setup {
         controller: Options {
-            root: RootOptions { storage_namespace, trust_domain, ..RootOptions::default() },
+            root: RootOptions {
+                storage_namespace,
+                trust_domain,
+                longest_life: Some(settings.ca_max_workload_cert_ttl),
+                ..RootOptions::default()
+            },
             accounts: settings.ca_accounts.then_some(accounts),
             hosts: settings.ca_ingress_certificates.then_some(hosts),
             maps: MapNames::default(),

@@ -11,13 +11,15 @@ pub mod issuers;
 pub mod jwt;
 pub mod token_review;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use time::OffsetDateTime;
 use tokio::sync::Notify;
 
 use self::jwt::{JwtError, JwtIssuer};
-use self::token_review::{ReviewError, TokenReview};
+use self::token_review::{ReviewError, Reviewer};
+use super::authority::ClientError;
 use super::certificate::Certificate;
 use crate::tls::spiffe::{SpiffeError, SpiffeId};
 
@@ -51,12 +53,14 @@ pub enum Method {
 /// What a caller shows.
 #[derive(Clone, Copy, Default)]
 pub struct Credentials<'a> {
-    /// The client certificate, verified on the very connection of the call.
-    pub certificate: Option<&'a Certificate>,
+    /// The client certificate of the call's own connection, verified for this call.
+    pub certificate: Option<Result<&'a Certificate, &'a ClientError>>,
     /// The token of an `authorization: Bearer …` header.
     pub token: Option<&'a str>,
     /// The `clusterid` the caller says it is in; empty is the own cluster.
     pub cluster: &'a str,
+    /// The address of the caller's end of the connection.
+    pub source: Option<IpAddr>,
 }
 
 /// Why a caller was not authenticated. For the log: callers get one opaque text.
@@ -70,8 +74,8 @@ pub enum AuthnError {
     Identity(SpiffeError),
     #[error("client certificate: its trust domain {0:?} is not ours")]
     TrustDomain(String),
-    #[error("client certificate: its validity ended while the connection was open")]
-    Ended,
+    #[error("client certificate: {0}")]
+    Certificate(ClientError),
     #[error("the token has more than {MAX_TOKEN_BYTES} bytes")]
     TokenTooLarge,
     #[error("no authenticator for tokens is configured")]
@@ -97,6 +101,15 @@ impl AuthnError {
             _ => false,
         }
     }
+
+    /// Whether nobody had the time to look at a token.
+    pub fn is_busy(&self) -> bool {
+        match self {
+            Self::Review(ReviewError::Busy) => true,
+            Self::All(errors) => errors.iter().any(Self::is_busy),
+            _ => false,
+        }
+    }
 }
 
 /// The configured authenticators.
@@ -105,8 +118,8 @@ pub struct Authenticators {
     pub jwt: Vec<JwtIssuer>,
     /// Told when a token names a key that its issuer did not have when it was asked last.
     pub unknown_key: Arc<Notify>,
-    /// Asked last; the audiences that a token must be for.
-    pub token_review: Option<(Arc<dyn TokenReview>, Vec<String>)>,
+    /// Asked last.
+    pub token_review: Option<Reviewer>,
 }
 
 impl Authenticators {
@@ -118,13 +131,14 @@ impl Authenticators {
     ) -> Result<Caller, AuthnError> {
         let mut failures = Vec::new();
         if let Some(certificate) = credentials.certificate {
-            match self.by_certificate(certificate, now) {
+            let verified = certificate.map_err(|error| AuthnError::Certificate(error.clone()));
+            match verified.and_then(|certificate| self.by_certificate(certificate)) {
                 Ok(caller) => return Ok(caller),
                 Err(error) => failures.push(error),
             }
         }
         if let Some(token) = credentials.token {
-            match self.by_token(token, credentials.cluster, now).await {
+            match self.by_token(token, credentials, now).await {
                 Ok(caller) => return Ok(caller),
                 Err(error) => failures.push(error),
             }
@@ -137,16 +151,13 @@ impl Authenticators {
     }
 
     /// A caller with a certificate may have a new one for the same identity, and no other.
-    fn by_certificate(&self, certificate: &Certificate, now: OffsetDateTime) -> Result<Caller, AuthnError> {
+    fn by_certificate(&self, certificate: &Certificate) -> Result<Caller, AuthnError> {
         let [uri] = certificate.uris.as_slice() else {
             return Err(AuthnError::Names(certificate.uris.len()));
         };
         let id = SpiffeId::parse(uri).map_err(AuthnError::Identity)?;
         if id.trust_domain() != self.trust_domain {
             return Err(AuthnError::TrustDomain(id.trust_domain().to_owned()));
-        }
-        if !certificate.is_valid_at(now) {
-            return Err(AuthnError::Ended);
         }
         Ok(Caller { id, pod: None, method: Method::ClientCertificate })
     }
@@ -164,7 +175,12 @@ impl Authenticators {
         verified
     }
 
-    async fn by_token(&self, token: &str, cluster: &str, now: OffsetDateTime) -> Result<Caller, AuthnError> {
+    async fn by_token(
+        &self,
+        token: &str,
+        credentials: Credentials<'_>,
+        now: OffsetDateTime,
+    ) -> Result<Caller, AuthnError> {
         if token.len() > MAX_TOKEN_BYTES {
             return Err(AuthnError::TokenTooLarge);
         }
@@ -175,9 +191,9 @@ impl Authenticators {
                 Err(error) => failures.push(error.into()),
             }
         }
-        if let Some((review, audiences)) = &self.token_review {
-            let status = review.review(token, audiences, cluster).await;
-            match status.and_then(|status| status.caller(audiences, &self.trust_domain)) {
+        if let Some(reviewer) = &self.token_review {
+            let Credentials { cluster, source, .. } = credentials;
+            match reviewer.caller(token, cluster, source, &self.trust_domain).await {
                 Ok(caller) => return Ok(caller),
                 Err(error) => failures.push(error.into()),
             }

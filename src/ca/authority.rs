@@ -7,14 +7,18 @@ use std::time::Duration;
 
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, UnixTime};
 use time::OffsetDateTime;
-use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert};
+use webpki::{
+    CertRevocationList, EndEntityCert, ExpirationPolicy, KeyUsage, OwnedCertRevocationList,
+    RevocationCheckDepth, RevocationOptionsBuilder, UnknownStatusPolicy, anchor_from_trusted_cert,
+};
 
 use super::bundle::RootBundle;
 use super::certificate::{Certificate, CertificateError};
 use super::csr::PublicKey;
 use super::identity::WorkloadNames;
 use super::key::{KeyAlgorithm, KeyError, PrivateKey};
-use super::profile::{self, Leaf, ProfileError, Signer, SubjectName};
+use super::profile::{self, Leaf, ProfileError, Signer, SubjectName, Usage};
+use crate::tls::mesh::check_signature;
 use crate::tls::spiffe::SpiffeId;
 
 /// How far certificates are dated back, so that a peer whose clock is a little behind accepts a fresh one.
@@ -80,8 +84,8 @@ pub enum MaterialError {
     NoPathToRoot(String),
     #[error("annotation {0}: not a value that a rollover has")]
     Rollover(&'static str),
-    #[error("revocation list: it does not parse as a CRL")]
-    RevocationList,
+    #[error("revocation list: {0}")]
+    RevocationList(String),
 }
 
 /// Why a certificate was not issued. [`IssueError::label`] is the value of the `error` label in metrics.
@@ -128,7 +132,9 @@ pub struct Authority {
     key: PrivateKey,
     chain: Vec<Certificate>,
     roots: RootBundle,
-    revocations: Option<CertificateRevocationListDer<'static>>,
+    revocations: Vec<CertificateRevocationListDer<'static>>,
+    /// The same, as they are asked.
+    lists: Vec<CertRevocationList<'static>>,
 }
 
 impl Authority {
@@ -141,7 +147,7 @@ impl Authority {
         key: PrivateKey,
         chain: Vec<Certificate>,
         roots: RootBundle,
-        revocations: Option<CertificateRevocationListDer<'static>>,
+        revocations: Vec<CertificateRevocationListDer<'static>>,
         now: OffsetDateTime,
     ) -> Result<Self, MaterialError> {
         check_signer(&signer, &key, now)?;
@@ -153,10 +159,8 @@ impl Authority {
             let subject = expired.subject_text.clone();
             return Err(MaterialError::ChainExpired { subject, at: expired.not_after });
         }
-        if let Some(list) = &revocations {
-            webpki::BorrowedCertRevocationList::from_der(list).map_err(|_| MaterialError::RevocationList)?;
-        }
-        let authority = Self { signer, key, chain, roots, revocations };
+        let lists = parse_lists(&revocations, chain.iter().chain(roots.iter()))?;
+        let authority = Self { signer, key, chain, roots, revocations, lists };
         authority.check_path(now)?;
         Ok(authority)
     }
@@ -170,14 +174,26 @@ impl Authority {
         ttl: Duration,
         now: OffsetDateTime,
     ) -> Result<Issued, IssueError> {
-        self.issue_server(public_key, &names.to_subject_names(), ttl, now)
+        self.sign(public_key, &names.to_subject_names(), Usage::ServerAndClient, ttl, now)
     }
 
-    /// As [`Authority::issue`], for names that are not a workload's: those of the CA's own listener.
+    /// As [`Authority::issue`], for names that are not a workload's (those of the CA's own listener, hosts of
+    /// Ingresses), and good for a server only.
     pub(super) fn issue_server(
         &self,
         public_key: &PublicKey,
         names: &[SubjectName],
+        ttl: Duration,
+        now: OffsetDateTime,
+    ) -> Result<Issued, IssueError> {
+        self.sign(public_key, names, Usage::Server, ttl, now)
+    }
+
+    fn sign(
+        &self,
+        public_key: &PublicKey,
+        names: &[SubjectName],
+        usage: Usage,
         ttl: Duration,
         now: OffsetDateTime,
     ) -> Result<Issued, IssueError> {
@@ -190,7 +206,7 @@ impl Authority {
         let ttl = time::Duration::try_from(ttl).unwrap_or(time::Duration::MAX);
         let not_after = now.checked_add(ttl).map_or(end, |wanted| wanted.min(end));
         let not_before = now - BACKDATE;
-        let leaf = Leaf { names, public_key_info: public_key.info(), not_before, not_after };
+        let leaf = Leaf { names, usage, public_key_info: public_key.info(), not_before, not_after };
         let signed = profile::sign_leaf(&leaf, &self.as_signer())?;
         Ok(Issued { leaf: signed.der, serial: signed.serial, not_after })
     }
@@ -219,9 +235,25 @@ impl Authority {
         self.key.kind()
     }
 
-    /// The CRL that came with a plugged-in CA.
-    pub fn revocations(&self) -> Option<&CertificateRevocationListDer<'static>> {
-        self.revocations.as_ref()
+    /// The CRLs that came with a plugged-in CA.
+    pub fn revocations(&self) -> &[CertificateRevocationListDer<'static>] {
+        &self.revocations
+    }
+
+    /// The same as one PEM text; empty where there are none.
+    pub fn revocations_pem(&self) -> String {
+        self.revocations.iter().map(|list| super::pem::encode("X509 CRL", list)).collect()
+    }
+
+    /// The leaf of a client's chain, leaf first, if it leads to a root as they are now and no list revokes it.
+    pub fn verify_client(
+        &self,
+        chain: &[CertificateDer<'static>],
+        now: OffsetDateTime,
+    ) -> Result<Certificate, ClientError> {
+        let (leaf, above) = chain.split_first().ok_or(CertificateError::Empty)?;
+        verify_der(leaf, above, &self.roots, KeyUsage::client_auth(), &self.lists, now)?;
+        Ok(Certificate::from_der(leaf.clone())?)
     }
 
     /// The elements of a CSR answer: the leaf, each intermediate on its own, last the whole root bundle.
@@ -263,6 +295,15 @@ impl Authority {
     }
 }
 
+/// Why the chain of a client is not believed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ClientError {
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
+    #[error(transparent)]
+    Chain(#[from] webpki::Error),
+}
+
 /// Verifies a chain with webpki; the error is its reason.
 pub fn verify(
     leaf: &CertificateDer<'_>,
@@ -271,8 +312,19 @@ pub fn verify(
     usage: KeyUsage,
     now: OffsetDateTime,
 ) -> Result<(), webpki::Error> {
-    let leaf = EndEntityCert::try_from(leaf)?;
     let intermediates: Vec<_> = intermediates.iter().map(|link| link.der().clone()).collect();
+    verify_der(leaf, &intermediates, roots, usage, &[], now)
+}
+
+fn verify_der(
+    leaf: &CertificateDer<'_>,
+    intermediates: &[CertificateDer<'_>],
+    roots: &RootBundle,
+    usage: KeyUsage,
+    lists: &[CertRevocationList<'static>],
+    now: OffsetDateTime,
+) -> Result<(), webpki::Error> {
+    let leaf = EndEntityCert::try_from(leaf)?;
     // An anchor has no validity of its own for webpki; an ended root anchors nothing here.
     let anchors: Vec<_> = roots
         .iter()
@@ -281,8 +333,32 @@ pub fn verify(
         .collect();
     let seconds = u64::try_from(now.unix_timestamp()).unwrap_or(0);
     let at = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+    let lists: Vec<_> = lists.iter().collect();
+    // As in handshakes: not every issuer publishes a list, and one that has ended still revokes what it lists.
+    let revocation = RevocationOptionsBuilder::new(&lists).ok().map(|options| {
+        options
+            .with_depth(RevocationCheckDepth::Chain)
+            .with_status_policy(UnknownStatusPolicy::Allow)
+            .with_expiration_policy(ExpirationPolicy::Ignore)
+            .build()
+    });
     let algorithms = webpki::ALL_VERIFICATION_ALGS;
-    leaf.verify_for_usage(algorithms, &anchors, &intermediates, at, usage, None, None).map(|_| ())
+    leaf.verify_for_usage(algorithms, &anchors, intermediates, at, usage, revocation, None).map(|_| ())
+}
+
+/// Parses lists. One whose issuer is among `issuers` must have been signed by it.
+fn parse_lists<'a>(
+    lists: &[CertificateRevocationListDer<'static>],
+    issuers: impl Iterator<Item = &'a Certificate>,
+) -> Result<Vec<CertRevocationList<'static>>, MaterialError> {
+    let refused = |why: String| MaterialError::RevocationList(why);
+    let issuers: Vec<_> = issuers.map(|issuer| issuer.der().clone()).collect();
+    let parse = |list: &CertificateRevocationListDer<'static>| {
+        let parsed = OwnedCertRevocationList::from_der(list).map_err(|error| refused(error.to_string()))?;
+        check_signature(list, &issuers).map_err(|error| refused(error.to_string()))?;
+        Ok(parsed.into())
+    };
+    lists.iter().map(parse).collect()
 }
 
 fn check_signer(signer: &Certificate, key: &PrivateKey, now: OffsetDateTime) -> Result<(), MaterialError> {

@@ -87,6 +87,16 @@ impl Certificate {
         self.subject == self.issuer
     }
 
+    /// Whether the key of `issuer` signed it. Says nothing about names and validity.
+    pub fn is_signed_by(&self, issuer: &Self) -> bool {
+        let this = X509Certificate::from_der(&self.der);
+        let issuer = X509Certificate::from_der(&issuer.der);
+        match (this, issuer) {
+            (Ok((_, this)), Ok((_, issuer))) => this.verify_signature(Some(issuer.public_key())).is_ok(),
+            _ => false,
+        }
+    }
+
     /// Whether `now` lies within the validity period, bounds included (RFC 5280 section 4.1.2.5).
     pub fn is_valid_at(&self, now: OffsetDateTime) -> bool {
         self.not_before <= now && now <= self.not_after

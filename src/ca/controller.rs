@@ -152,8 +152,10 @@ impl<S: Store> Controller<S> {
             let revision = revision.as_ref().ok();
             revision.is_some_and(|revision| this.is_settled(revision, &this.authority.load(), now))
         };
-        let in_files = matches!(&self.source, Source::Plugged(plugged) if plugged.is_in_files());
-        if in_files || !settled(self) {
+        // Of changes to files no store tells, and what was only too early needs no change.
+        let is_open = |plugged: &Plugged| plugged.is_in_files() || plugged.is_waiting();
+        let open = matches!(&self.source, Source::Plugged(plugged) if is_open(plugged));
+        if open || !settled(self) {
             self.follow_root(now).await;
         }
         let authority = self.authority.load_full();
@@ -230,13 +232,14 @@ impl<S: Store> Controller<S> {
         faults.difference(&self.said).for_each(|fault| tracing::warn!("{fault}"));
         self.said = faults;
         if maps_are_settled && accounts.changed_nothing() && hosts.changed_nothing() {
-            let root = match &self.source {
-                Source::SelfSigned(_) => {
-                    Some(roots::due_at(authority.signer(), self.options.root.grace_percent))
+            let (root, bundle) = match &self.source {
+                Source::SelfSigned(root) => {
+                    let due = roots::due_at(authority.signer(), self.options.root.grace_percent);
+                    (Some(due), root.bundle_ends().map(|end| end + time::Duration::SECOND))
                 }
-                Source::Plugged(_) => None,
+                Source::Plugged(_) => (None, None),
             };
-            let until = [root, accounts.next, hosts.next].into_iter().flatten().min();
+            let until = [root, bundle, accounts.next, hosts.next].into_iter().flatten().min();
             self.settled = Some(Settled { revision, authority, leads, until });
         }
         Ok(())

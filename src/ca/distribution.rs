@@ -11,7 +11,6 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::authority::Authority;
 use super::bundle::RootBundle;
-use super::pem;
 use super::store::{ConfigMap, Namespace, Store, StoreError};
 use crate::store::objects::ObjectName;
 
@@ -23,7 +22,7 @@ const ROOT_KEY: &str = "root-cert.pem";
 pub const CLASSIC_MAP: &str = "istio-security";
 const CLASSIC_KEY: &str = "caTLSRootCert";
 
-/// The map in every namespace with the CRL of a plugged-in CA.
+/// The map in every namespace with the CRLs of a plugged-in CA.
 pub const CRL_MAP: &str = "istio-ca-crl";
 const CRL_KEY: &str = "ca-crl.pem";
 
@@ -82,8 +81,8 @@ pub fn wanted(
             _ => (name, ROOT_KEY, roots.clone()),
         })
         .collect();
-    if let Some(list) = authority.revocations() {
-        let list = pem::encode("X509 CRL", list);
+    if !authority.revocations().is_empty() {
+        let list = authority.revocations_pem();
         let names = served(namespaces).map(|namespace| ObjectName::new(namespace.name.as_str(), CRL_MAP));
         entries.extend(names.map(|name| (name, CRL_KEY, list.clone())));
     }

@@ -6,7 +6,11 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyUsagePurpose};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyIdMethod, KeyUsagePurpose, RevokedCertParams, SerialNumber,
+};
+use rustls_pki_types::CertificateRevocationListDer;
 use time::OffsetDateTime;
 use time::macros::datetime;
 
@@ -122,6 +126,27 @@ impl Made {
     pub fn key(&self) -> PrivateKey {
         PrivateKey::from_pem(self.key.serialize_pem().as_bytes()).unwrap()
     }
+}
+
+/// A list of the CA that revokes one certificate by its serial number, hexadecimal.
+pub fn revocation_list(ca: &Made, serial: &str) -> CertificateRevocationListDer<'static> {
+    let serial: Vec<u8> =
+        (0..serial.len()).step_by(2).map(|at| u8::from_str_radix(&serial[at..at + 2], 16).unwrap()).collect();
+    let params = CertificateRevocationListParams {
+        this_update: NOW - hours(1),
+        next_update: NOW + hours(1),
+        crl_number: SerialNumber::from(1),
+        issuing_distribution_point: None,
+        revoked_certs: vec![RevokedCertParams {
+            serial_number: SerialNumber::from_slice(&serial),
+            revocation_time: NOW - hours(1),
+            reason_code: None,
+            invalidity_date: None,
+        }],
+        key_identifier_method: KeyIdMethod::Sha256,
+    };
+    let issuer = Issuer::from_ca_cert_der(ca.signer().der(), &*ca.key).unwrap();
+    params.signed_by(&issuer).unwrap().der().clone()
 }
 
 /// A request that asks for everything it must not get.

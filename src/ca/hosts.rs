@@ -2,7 +2,9 @@
 //!
 //! The `tls` entry of the Ingress names Secret and hosts; the Secret that is written comes back to the gateway through
 //! its ordinary source. What is ours carries a label. A Secret without it is never touched, and one that no Ingress
-//! asks for any more is removed. Names that clients of the mesh know its own parts by are not issued to anyone.
+//! asks for any more is removed. Whoever may write an Ingress must not become somebody else by it: names that a service
+//! has inside of the cluster are not issued to anyone, hosts that an Ingress of another namespace claimed first only
+//! there, and the certificates are for servers only.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,16 +19,16 @@ use super::identity::is_dns_name;
 use super::key::{KeyAlgorithm, PrivateKey};
 use super::profile::SubjectName;
 use super::renewal::{self, Grace};
-use super::store::{CertificateRequest, Secret, Store, StoreError};
+use super::store::{IngressHosts, Secret, Store, StoreError};
 use crate::store::objects::ObjectName;
 
 pub const SECRET_TYPE: &str = "kubernetes.io/tls";
 /// What our Secrets are labelled with.
 pub const LABEL: (&str, &str) = ("portcullis.dev/issued-by", "workload-ca");
 
-const CERTIFICATE: &str = "tls.crt";
+pub(super) const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
-const ROOTS: &str = "ca.crt";
+pub(super) const ROOTS: &str = "ca.crt";
 
 /// Writes under way at once.
 const WRITES_AT_ONCE: usize = 16;
@@ -50,6 +52,10 @@ pub enum HostError {
     SingleLabel(String),
     #[error("{0:?} is a name inside of the cluster or of the CA itself")]
     Reserved(String),
+    #[error("{0:?} is a name inside of the cluster: its last label is a namespace")]
+    InNamespace(String),
+    #[error("{host:?} is claimed by an older Ingress of namespace {namespace}")]
+    Claimed { host: String, namespace: String },
 }
 
 /// What Ingresses ask for, by Secret.
@@ -60,14 +66,17 @@ pub struct Asked {
     pub refused: Vec<(ObjectName, HostError)>,
 }
 
-/// Gathers requests; several for one Secret add up.
-pub fn asked(requests: &[CertificateRequest], options: &HostOptions) -> Asked {
+/// Gathers requests; several for one Secret add up. `namespaces` are those of the cluster.
+pub fn asked(ingresses: &[IngressHosts], namespaces: &BTreeSet<&str>, options: &HostOptions) -> Asked {
+    let claims = Claims::of(ingresses);
     let mut asked = Asked::default();
-    for request in requests {
+    for (ingress, request) in ingresses.iter().flat_map(|it| it.requests.iter().map(move |one| (it, one))) {
         let hosts = asked.hosts.entry(request.secret.clone()).or_default();
         for host in &request.hosts {
             let host = host.to_ascii_lowercase();
-            match check(&host, options) {
+            let namespace = &*ingress.ingress.namespace;
+            let checked = check(&host, namespaces, options);
+            match checked.and_then(|()| claims.check(&host, namespace)) {
                 Ok(()) => drop(hosts.insert(host)),
                 Err(error) => asked.refused.push((request.ingress.clone(), error)),
             }
@@ -75,6 +84,59 @@ pub fn asked(requests: &[CertificateRequest], options: &HostOptions) -> Asked {
     }
     asked.hosts.retain(|_, hosts| !hosts.is_empty());
     asked
+}
+
+/// Who was first: rules before mere `tls` entries, then the order of routes, the oldest Ingress first.
+type Rank<'a> = (bool, i64, &'a str, &'a str);
+
+/// Which Ingress claims each host first.
+#[derive(Default)]
+struct Claims<'a> {
+    first: BTreeMap<String, Rank<'a>>,
+    /// The hosts one label below each name: what a wildcard there stands for.
+    below: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl<'a> Claims<'a> {
+    fn of(ingresses: &'a [IngressHosts]) -> Self {
+        let mut claims = Self::default();
+        for it in ingresses {
+            let rank = |in_tls| {
+                let created = it.created.unwrap_or(i64::MAX);
+                (in_tls, created, &*it.ingress.namespace, &*it.ingress.name)
+            };
+            it.claims.iter().for_each(|host| claims.add(host.clone(), rank(false)));
+            let asked = it.requests.iter().flat_map(|request| &request.hosts);
+            asked.for_each(|host| claims.add(host.to_ascii_lowercase(), rank(true)));
+        }
+        claims
+    }
+
+    fn add(&mut self, host: String, rank: Rank<'a>) {
+        if let Some((_, parent)) = host.split_once('.') {
+            self.below.entry(parent.to_owned()).or_default().insert(host.clone());
+        }
+        let first = self.first.entry(host).or_insert(rank);
+        *first = rank.min(*first);
+    }
+
+    /// Whether `namespace` has the host, and a wildcard before all that others have of what it stands for.
+    fn check(&self, host: &str, namespace: &str) -> Result<(), HostError> {
+        let claimed = |(.., owner, _): &Rank<'_>| HostError::Claimed {
+            host: host.to_owned(),
+            namespace: (*owner).to_owned(),
+        };
+        let Some(own) = self.first.get(host) else { return Ok(()) };
+        if own.2 != namespace {
+            return Err(claimed(own));
+        }
+        let covered = host.strip_prefix("*.").and_then(|parent| self.below.get(parent));
+        let covered = covered.into_iter().flatten().filter_map(|host| self.first.get(host));
+        match covered.filter(|rank| rank.2 != namespace && *rank < own).min() {
+            Some(older) => Err(claimed(older)),
+            None => Ok(()),
+        }
+    }
 }
 
 /// Decides for one Secret; `hosts` is `None` when nobody asks for it, `existing` only ever one of ours.
@@ -95,7 +157,8 @@ pub fn plan(
     };
     let leaf = renewal::usable_leaf(existing.bytes(CERTIFICATE), existing.bytes(KEY));
     let Some(leaf) = leaf else { return Action::Issue(IssueReason::Unusable) };
-    if !leaf.uris.is_empty() || !leaf.dns_names.iter().eq(hosts) {
+    // One that is good for clients as well is none of ours any more.
+    if !leaf.uris.is_empty() || !leaf.dns_names.iter().eq(hosts) || leaf.rights.usages_nest {
         return Action::Issue(IssueReason::NamesChanged);
     }
     renewal::plan_current(&leaf, existing.bytes(ROOTS), name, authority, &options.grace, now)
@@ -108,7 +171,10 @@ pub async fn reconcile<S: Store>(
     options: &HostOptions,
     now: OffsetDateTime,
 ) -> Result<(Reconciled, Vec<(ObjectName, HostError)>), StoreError> {
-    let Asked { hosts, refused } = asked(&store.certificate_requests().await?, options);
+    let (ingresses, namespaces) = (store.ingresses().await?, store.namespaces().await?);
+    let of_ingresses = ingresses.iter().map(|it| &*it.ingress.namespace);
+    let namespaces = namespaces.iter().map(|it| it.name.as_str()).chain(of_ingresses).collect();
+    let Asked { hosts, refused } = asked(&ingresses, &namespaces, options);
     let ours: BTreeMap<ObjectName, Secret> =
         store.issued_secrets().await?.into_iter().map(|secret| (secret.name.clone(), secret)).collect();
     let names: BTreeSet<ObjectName> = hosts.keys().chain(ours.keys()).cloned().collect();
@@ -177,23 +243,35 @@ fn issue(
     Ok(secret)
 }
 
-/// Clients of the mesh verify its own parts by names such as `istiod.istio-system.svc`: whoever may write an Ingress
-/// must not become one of them.
-fn check(host: &str, options: &HostOptions) -> Result<(), HostError> {
+/// Clients inside of the cluster know services by `NAME.NAMESPACE`, `NAME.NAMESPACE.svc` and what is below the domain of
+/// the cluster, whatever that is: none of these may be somebody's who writes an Ingress.
+fn check(host: &str, namespaces: &BTreeSet<&str>, options: &HostOptions) -> Result<(), HostError> {
     let name = host.strip_prefix("*.").unwrap_or(host);
     if !is_dns_name(name) {
         return Err(HostError::Malformed(host.to_owned()));
     }
-    if !name.contains('.') {
+    let Some((_, last)) = name.rsplit_once('.') else {
         return Err(HostError::SingleLabel(host.to_owned()));
+    };
+    if namespaces.contains(last) {
+        return Err(HostError::InNamespace(host.to_owned()));
     }
-    let inside = ["svc", "cluster.local"].iter().any(|domain| {
-        let rest = name.strip_suffix(domain);
-        rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
-    });
-    match inside || options.reserved.iter().any(|reserved| reserved == host) {
+    let inside = name.split('.').any(|label| label == "svc") || is_below(name, "cluster.local");
+    match inside || options.reserved.iter().any(|reserved| stands_for(host, reserved)) {
         true => Err(HostError::Reserved(host.to_owned())),
         false => Ok(()),
+    }
+}
+
+fn is_below(name: &str, domain: &str) -> bool {
+    name.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+}
+
+/// Whether a certificate for `host`, perhaps a wildcard, is good for `name` (RFC 9525, section 6.3).
+fn stands_for(host: &str, name: &str) -> bool {
+    match host.strip_prefix("*.") {
+        Some(parent) => name.split_once('.').is_some_and(|(_, rest)| rest.eq_ignore_ascii_case(parent)),
+        None => name.eq_ignore_ascii_case(host),
     }
 }
 

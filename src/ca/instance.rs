@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -22,7 +21,7 @@ use super::authn::api_server::ApiServer;
 use super::authn::impersonation::{Impersonation, Pods};
 use super::authn::issuers::{IssuerOptions, Issuers, KeysError};
 use super::authn::jwt::JwtIssuer;
-use super::authn::token_review::TokenReview;
+use super::authn::token_review::Reviewer;
 use super::authority::TtlPolicy;
 use super::bundle::RootBundle;
 use super::controller::{Controller, Options, StartError};
@@ -201,7 +200,7 @@ impl Instance {
 struct Tokens {
     trust_domain: String,
     unknown_key: Arc<tokio::sync::Notify>,
-    review: Option<(Arc<dyn TokenReview>, Vec<String>)>,
+    review: Option<Reviewer>,
 }
 
 impl Tokens {
@@ -210,7 +209,7 @@ impl Tokens {
             AnyStore::Directory(_) => None,
             AnyStore::Kubernetes(store) => {
                 let server = ApiServer::new(store.api().clone(), &setup.cluster);
-                Some((Arc::new(server) as Arc<dyn TokenReview>, setup.audiences.clone()))
+                Some(Reviewer::new(Arc::new(server), setup.audiences.clone()))
             }
         };
         let trust_domain = setup.controller.root.trust_domain.clone();
@@ -230,7 +229,7 @@ impl Tokens {
 /// Serves on a thread and runtime of its own: a turn over thousands of accounts must not hold up a call.
 fn serve(
     listeners: Vec<TcpListener>,
-    config: Arc<ArcSwap<ca_server::ServerConfig>>,
+    config: watch::Receiver<Arc<ca_server::ServerConfig>>,
     service: Arc<CertificateService>,
     stop: watch::Receiver<bool>,
 ) -> std::io::Result<thread::JoinHandle<()>> {
@@ -249,7 +248,7 @@ fn serve(
             let mut serving = JoinSet::new();
             for listener in ready {
                 let server = Arc::clone(&service).into_server();
-                serving.spawn(ca_server::serve(listener, Arc::clone(&config), server, stop.clone()));
+                serving.spawn(ca_server::serve(listener, config.clone(), server, stop.clone()));
             }
             serving.join_all().await;
         });

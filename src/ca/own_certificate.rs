@@ -13,6 +13,7 @@ use super::authority::{Authority, IssueError};
 use super::csr::PublicKey;
 use super::identity::WorkloadNames;
 use super::key::{KeyError, PrivateKey};
+use crate::tls::mesh::TrustBundle;
 use crate::tls::own_identity::{MaterialError, OwnIdentity};
 use crate::tls::spiffe::SpiffeId;
 
@@ -61,8 +62,12 @@ impl OwnCertificate {
         let renew_at = now + (issued.not_after - now) / 2;
         let chain = authority.chain_der(issued.leaf);
         let key = key.to_der().ok_or(KeyError::Malformed)?;
-        let roots = authority.roots().iter().filter(|root| root.is_valid_at(now)).map(|root| root.der());
-        self.identity.set(chain, key, roots, self.id.trust_domain())?;
+        let bundle = TrustBundle {
+            roots: authority.roots().to_pem().into(),
+            revocations: authority.revocations_pem().into(),
+            trust_domains: vec![self.id.trust_domain().to_owned()],
+        };
+        self.identity.set(chain, key, bundle, now.unix_timestamp())?;
         self.made = Some(Made { by: Arc::clone(authority), renew_at });
         Ok(true)
     }

@@ -145,14 +145,11 @@ impl Files {
         for name in layout.chain {
             chain.extend(certificates(name)?);
         }
-        let crl = match layout.crl {
-            Some(name) if self.has(name) => {
-                let parsed = CertificateRevocationListDer::from_pem_slice(self.bytes(name));
-                Some(parsed.map_err(|_| MaterialError::RevocationList)?)
-            }
-            _ => None,
+        let revocations = match layout.crl {
+            Some(name) if self.has(name) => revocation_lists(self.bytes(name))?,
+            _ => Vec::new(),
         };
-        Authority::new(signer, key, chain, roots, crl, now)
+        Authority::new(signer, key, chain, roots, revocations, now)
     }
 
     fn read_once(directory: &Path) -> Result<Self, PluggedError> {
@@ -185,7 +182,10 @@ enum Place {
 /// Follows a plugged-in CA.
 pub struct Plugged {
     place: Place,
+    /// What was found last that could be used.
     files: Files,
+    /// What was found since and could not, and why: said once, and tried again, since it may only be too early.
+    refused: Option<(Files, PluggedError)>,
 }
 
 impl Plugged {
@@ -213,6 +213,11 @@ impl Plugged {
         matches!(self.place, Place::Directory(_))
     }
 
+    /// Whether what lies there now is not what is in use, and may become usable without being changed.
+    pub fn is_waiting(&self) -> bool {
+        self.refused.is_some()
+    }
+
     /// Looks again. `None` if nothing changed that matters; an error leaves the present authority in use, and is
     /// given once for each change.
     pub async fn reload<S: Store>(
@@ -237,7 +242,7 @@ impl Plugged {
         now: OffsetDateTime,
     ) -> Result<Option<(Self, Authority)>, PluggedError> {
         let authority = files.authority(now)?;
-        Ok(authority.map(|authority| (Self { place, files }, authority)))
+        Ok(authority.map(|authority| (Self { place, files, refused: None }, authority)))
     }
 
     fn take(
@@ -247,19 +252,50 @@ impl Plugged {
         now: OffsetDateTime,
     ) -> Result<Option<Authority>, PluggedError> {
         if files == self.files {
+            self.refused = None;
             return Ok(None);
         }
-        self.files = files;
-        let place = || self.files.place.clone();
-        let gone = || PluggedError::Incomplete { place: place(), missing: CLASSIC.files().collect() };
-        let next = self.files.authority(now)?.ok_or_else(gone)?;
-        if is_same(current, &next) {
-            return Ok(None);
+        match next_authority(&files, current, now) {
+            Ok(next) => {
+                self.files = files;
+                self.refused = None;
+                Ok(next)
+            }
+            Err(error) => {
+                let refused = Some((files, error.clone()));
+                let said = self.refused == refused;
+                self.refused = refused;
+                if said { Ok(None) } else { Err(error) }
+            }
         }
-        if !(next.roots().contains_all(current.roots()) || current.roots().contains_all(next.roots())) {
-            return Err(PluggedError::UnrelatedRoots(place()));
-        }
-        Ok(Some(next))
+    }
+}
+
+/// The authority that `files` make; `None` if it is no other than `current`.
+fn next_authority(
+    files: &Files,
+    current: &Authority,
+    now: OffsetDateTime,
+) -> Result<Option<Authority>, PluggedError> {
+    let place = || files.place.clone();
+    let gone = || PluggedError::Incomplete { place: place(), missing: CLASSIC.files().collect() };
+    let next = files.authority(now)?.ok_or_else(gone)?;
+    if is_same(current, &next) {
+        return Ok(None);
+    }
+    if !(next.roots().contains_all(current.roots()) || current.roots().contains_all(next.roots())) {
+        return Err(PluggedError::UnrelatedRoots(place()));
+    }
+    Ok(Some(next))
+}
+
+/// Every list in a PEM text, which must hold one.
+fn revocation_lists(text: &[u8]) -> Result<Vec<CertificateRevocationListDer<'static>>, MaterialError> {
+    let refused = |why: &str| MaterialError::RevocationList(why.to_owned());
+    let lists = CertificateRevocationListDer::pem_slice_iter(text).collect::<Result<Vec<_>, _>>();
+    match lists.map_err(|_| refused("malformed PEM"))? {
+        lists if lists.is_empty() => Err(refused("there is none in the file")),
+        lists => Ok(lists),
     }
 }
 

@@ -50,9 +50,18 @@ pub enum SubjectName {
     Ip(IpAddr),
 }
 
+/// What a certificate is good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Usage {
+    /// Of a workload, which is both.
+    ServerAndClient,
+    Server,
+}
+
 /// What a workload certificate says; everything else follows from the profile.
 pub struct Leaf<'a> {
     pub names: &'a [SubjectName],
+    pub usage: Usage,
     /// DER of `SubjectPublicKeyInfo`.
     pub public_key_info: &'a [u8],
     pub not_before: OffsetDateTime,
@@ -74,16 +83,17 @@ pub struct Signed {
 }
 
 /// Signs a workload certificate: empty subject, critical SAN, digitalSignature and keyEncipherment (critical),
-/// server and client authentication, CA:FALSE (critical).
+/// authentication as `usage` says, CA:FALSE (critical).
 pub fn sign_leaf(leaf: &Leaf<'_>, signer: &Signer<'_>) -> Result<Signed, ProfileError> {
     let subject = Name::default();
+    let usage = match leaf.usage {
+        Usage::ServerAndClient => vec![SERVER_AUTH, CLIENT_AUTH],
+        Usage::Server => vec![SERVER_AUTH],
+    };
     let mut extensions = vec![
         extension(&KeyUsage(KeyUsages::DigitalSignature | KeyUsages::KeyEncipherment), &subject)?,
         // Not critical, as everywhere; the library would have it so.
-        Extension {
-            critical: false,
-            ..extension(&ExtendedKeyUsage(vec![SERVER_AUTH, CLIENT_AUTH]), &subject)?
-        },
+        Extension { critical: false, ..extension(&ExtendedKeyUsage(usage), &subject)? },
         extension(&BasicConstraints { ca: false, path_len_constraint: None }, &subject)?,
     ];
     if let Some(id) = signer.key_id {

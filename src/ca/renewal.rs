@@ -82,9 +82,11 @@ pub fn plan_current(
 pub fn is_signed_with(leaf: &Certificate, authority: &Authority) -> bool {
     let signer = authority.signer();
     leaf.issuer == signer.subject
-        && (leaf.authority_key_id.is_none()
-            || signer.subject_key_id.is_none()
-            || leaf.authority_key_id == signer.subject_key_id)
+        && match (&leaf.authority_key_id, &signer.subject_key_id) {
+            (Some(of_leaf), Some(of_signer)) => of_leaf == of_signer,
+            // Another key may have the same name: only the signature tells.
+            _ => leaf.is_signed_by(signer),
+        }
 }
 
 /// When the certificate is to be replaced: in the last `max(ratio × life, least)` of its life, and up to
@@ -101,4 +103,26 @@ fn fraction(name: &ObjectName, serial: &str) -> f64 {
     let hash = digest(&SHA256, format!("{name}/{serial}").as_bytes());
     let number = hash.as_ref().iter().take(4).fold(0_u32, |number, byte| number << 8 | u32::from(*byte));
     f64::from(number) / f64::from(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ca::fixtures::{HOUR, Made, NOW, ca_params};
+
+    #[test]
+    fn where_key_identifiers_are_missing_the_signature_tells_who_signed() {
+        // Two keys under one name.
+        let (ca, other) = (Made::root(ca_params("root")), Made::root(ca_params("root")));
+        let mut params = rcgen::CertificateParams::default();
+        (params.not_before, params.not_after) = (NOW, NOW + HOUR);
+        let leaf = ca.below(params).signer().clone();
+        assert_eq!(leaf.authority_key_id, None);
+        let is_of = |ca: &Made| {
+            let (signer, key) = (ca.signer().clone(), ca.key());
+            let made = Authority::new(signer, key, Vec::new(), ca.root_bundle(), Vec::new(), NOW);
+            is_signed_with(&leaf, &made.unwrap())
+        };
+        assert!(is_of(&ca) && !is_of(&other));
+    }
 }

@@ -39,6 +39,9 @@ pub struct RootOptions {
     pub grace_percent: u32,
     /// Roots of others that peers shall trust too; they are never written to the Secret.
     pub extra_roots: RootBundle,
+    /// The longest life that a caller of the CSR service may get, where this process serves it. It is noted in the
+    /// Secret, for whoever replaces the key.
+    pub longest_life: Option<Duration>,
 }
 
 impl Default for RootOptions {
@@ -51,6 +54,7 @@ impl Default for RootOptions {
             life: Duration::from_secs(3650 * 24 * 3600),
             grace_percent: 20,
             extra_roots: RootBundle::default(),
+            longest_life: None,
         }
     }
 }
@@ -84,12 +88,21 @@ pub struct SelfSigned {
     pub material: Material,
 }
 
+impl SelfSigned {
+    /// When the first root of the bundle ends beside the one that signs: it leaves the bundle then.
+    pub fn bundle_ends(&self) -> Option<OffsetDateTime> {
+        let signer = self.authority.signer();
+        let ends = self.authority.roots().iter().map(|root| root.not_after);
+        ends.filter(|end| *end < signer.not_after).min()
+    }
+}
+
 /// What a check of the root did.
 #[derive(Debug)]
 pub enum Checked {
     /// The root in the store is the one in memory and not due.
     Unchanged,
-    /// Another replica, or an operator, changed the Secret.
+    /// Another replica, or an operator, changed the Secret, or a superseded root has ended.
     Reloaded(Box<SelfSigned>),
     /// The root was due and has been renewed.
     Renewed(Box<SelfSigned>),
@@ -134,11 +147,16 @@ pub async fn check<S: Store>(
     may_renew: bool,
     now: OffsetDateTime,
 ) -> Result<Checked, RootError> {
-    let material = read(store, options).await?;
+    let mut material = read(store, options).await?;
+    if may_renew && material.note_longest_life(options.longest_life) {
+        store.write_secret(&material.secret).await?;
+        material = read(store, options).await?;
+    }
     if may_renew && is_due(&material.certificate, options.grace_percent, now) {
         return Ok(Checked::Renewed(Box::new(renew(store, options, material, now).await?)));
     }
-    match material.secret.version == current.material.secret.version {
+    let same = material.secret.version == current.material.secret.version;
+    match same && current.bundle_ends().is_none_or(|end| now <= end) {
         true => Ok(Checked::Unchanged),
         false => Ok(Checked::Reloaded(Box::new(material.into_self_signed(options, now)?))),
     }

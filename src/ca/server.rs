@@ -8,9 +8,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use time::OffsetDateTime;
+use tokio::sync::watch;
 
 use super::authority::{Authority, IssueError};
 use super::csr::PublicKey;
@@ -44,7 +44,7 @@ pub type MakeConfig = fn(
 pub struct Endpoint {
     make: MakeConfig,
     names: Vec<SubjectName>,
-    config: Arc<ArcSwap<ServerConfig>>,
+    config: watch::Sender<Arc<ServerConfig>>,
     made_for: Arc<Authority>,
     renew_at: OffsetDateTime,
 }
@@ -59,7 +59,7 @@ impl Endpoint {
     ) -> Result<Self, EndpointError> {
         let names = names_of(hosts);
         let (config, renew_at) = issue(make, &names, &authority, now)?;
-        Ok(Self { make, names, config: Arc::new(ArcSwap::new(config)), made_for: authority, renew_at })
+        Ok(Self { make, names, config: watch::Sender::new(config), made_for: authority, renew_at })
     }
 
     /// Makes the next certificate one for `hosts`; at once, if those are others than before.
@@ -72,8 +72,8 @@ impl Endpoint {
     }
 
     /// The configuration as the listener reads it, for each connection anew.
-    pub fn config(&self) -> Arc<ArcSwap<ServerConfig>> {
-        Arc::clone(&self.config)
+    pub fn config(&self) -> watch::Receiver<Arc<ServerConfig>> {
+        self.config.subscribe()
     }
 
     /// Makes a new certificate if that is due or `authority` is another than before; says whether it did. On an
@@ -87,7 +87,7 @@ impl Endpoint {
             return Ok(false);
         }
         let (config, renew_at) = issue(self.make, &self.names, authority, now)?;
-        self.config.store(config);
+        self.config.send_replace(config);
         self.made_for = Arc::clone(authority);
         self.renew_at = renew_at;
         Ok(true)
@@ -102,7 +102,7 @@ pub fn csr_config(
     now: OffsetDateTime,
 ) -> Result<Arc<ServerConfig>, CaServerError> {
     let roots = authority.roots().iter().filter(|root| root.is_valid_at(now)).map(|root| root.der());
-    ca_server::config(chain, key, roots, authority.revocations().cloned())
+    ca_server::config(chain, key, roots, authority.revocations().to_vec())
 }
 
 fn names_of(hosts: &[String]) -> Vec<SubjectName> {

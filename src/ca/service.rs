@@ -1,6 +1,6 @@
 //! The CSR service, `istio.v1.auth.IstioCertificateService`.
 //!
-//! One call is: admit (limits), authenticate, decide the identity, check the request, sign. The identity comes from
+//! One call is: authenticate, admit (limits), decide the identity, check the request, sign. The identity comes from
 //! authentication, or from impersonation that is allowed; from the request only the public key is taken. Failures
 //! are opaque to callers where they concern credentials, and clear in the log; neither holds a token or a key.
 
@@ -17,7 +17,6 @@ use self::limits::{Admission, Refusal};
 use super::authn::impersonation::{self, Impersonation};
 use super::authn::{Authenticators, Caller, Credentials};
 use super::authority::{Authority, IssueError, TtlPolicy};
-use super::certificate::Certificate;
 use super::csr::{MAX_CSR_BYTES, PublicKey};
 use super::identity::WorkloadNames;
 use super::metrics::Metrics;
@@ -25,7 +24,7 @@ use super::proto::istio_certificate_service_server::{
     IstioCertificateService, IstioCertificateServiceServer,
 };
 use super::proto::{IstioCertificateRequest, IstioCertificateResponse};
-use crate::tls::ca_server::PeerCertificate;
+use crate::tls::ca_server::{PeerAddress, PeerChain};
 use crate::tls::spiffe::SpiffeId;
 
 /// Largest message that is decoded: a request with the largest CSR and room for metadata.
@@ -81,8 +80,9 @@ impl CertificateService {
     async fn sign(&self, request: Request<IstioCertificateRequest>) -> Result<Vec<String>, Failure> {
         self.metrics.csr_count.inc();
         let now = (self.clock)();
-        let _slot = self.admission.enter().ok_or(Failure::Busy)?;
         let caller = self.authenticate(&request, now).await?;
+        // Only now: whoever shows nothing takes no place from those who do.
+        let _slot = self.admission.enter().ok_or(Failure::Busy)?;
         self.admission.count(&caller.id, now).map_err(|Refusal| Failure::TooMany(caller.id.clone()))?;
         let id = self.subject(&caller, &request)?;
         let message = request.get_ref();
@@ -108,12 +108,15 @@ impl CertificateService {
         request: &Request<IstioCertificateRequest>,
         now: OffsetDateTime,
     ) -> Result<Caller, Failure> {
-        let peer = request.extensions().get::<PeerCertificate>();
-        let certificate = peer.and_then(|peer| Certificate::from_der(peer.0.clone()).ok());
+        // The handshake may be long ago: roots have left since, lists have come, certificates have ended.
+        let authority = self.authority.load_full();
+        let peer = request.extensions().get::<PeerChain>();
+        let certificate = peer.map(|peer| authority.verify_client(&peer.0, now));
         let credentials = Credentials {
-            certificate: certificate.as_ref(),
+            certificate: certificate.as_ref().map(Result::as_ref),
             token: header(request, "authorization").and_then(bearer),
             cluster: header(request, "clusterid").unwrap_or_default(),
+            source: request.extensions().get::<PeerAddress>().map(|peer| peer.0),
         };
         let caller = self.authenticators.load_full().authenticate(credentials, now).await;
         caller.map_err(|error| {
@@ -121,7 +124,10 @@ impl CertificateService {
             if error.is_about_identity() {
                 self.metrics.id_extraction_errors.inc();
             }
-            Failure::Unauthenticated(error.to_string())
+            match error.is_busy() {
+                true => Failure::Busy,
+                false => Failure::Unauthenticated(error.to_string()),
+            }
         })
     }
 

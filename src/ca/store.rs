@@ -160,6 +160,17 @@ pub struct CertificateRequest {
     pub hosts: Vec<String>,
 }
 
+/// What an Ingress says about hosts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IngressHosts {
+    pub ingress: ObjectName,
+    /// `metadata.creationTimestamp` in seconds since the Unix epoch; `None` where a manifest has none.
+    pub created: Option<i64>,
+    /// Hosts of its rules, in lower case.
+    pub claims: Vec<String>,
+    pub requests: Vec<CertificateRequest>,
+}
+
 /// Where the CA keeps its objects.
 pub trait Store: Send + Sync {
     /// What all objects amount to. Far cheaper than reading them: it is asked for at every turn.
@@ -188,10 +199,9 @@ pub trait Store: Send + Sync {
 
     fn accounts(&self) -> impl Future<Output = Result<Vec<Account>, StoreError>> + Send;
 
-    /// What Ingresses ask for, but for Secrets that are known to come from somebody else.
-    fn certificate_requests(
-        &self,
-    ) -> impl Future<Output = Result<Vec<CertificateRequest>, StoreError>> + Send;
+    /// All Ingresses that name a host or ask for a certificate, without requests for Secrets that are known to come
+    /// from somebody else.
+    fn ingresses(&self) -> impl Future<Output = Result<Vec<IngressHosts>, StoreError>> + Send;
 
     /// The Secrets that [`hosts`](super::hosts) has made.
     fn issued_secrets(&self) -> impl Future<Output = Result<Vec<Secret>, StoreError>> + Send;

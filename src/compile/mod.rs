@@ -173,7 +173,7 @@ pub fn compile(
     next.compile_staples(store, staples);
     next.compile_workloads(store, &scope);
     if scope.trust {
-        next.compile_trust(store);
+        next.compile_trust(store, now);
     }
     if scope.ticket_keys {
         next.compile_ticket_keys(store);
@@ -309,12 +309,15 @@ impl Compiled {
 
     /// Root certificates, and a certificate of the gateway's own, that cannot be used leave those before them in
     /// force.
-    fn compile_trust(&mut self, store: &Store) {
+    fn compile_trust(&mut self, store: &Store, now: i64) {
         let snapshot = &mut self.snapshot;
         let settings = &snapshot.settings;
-        let (trust, mut found) = trust::compile_trust(store, settings, snapshot.trust.take());
+        let (trust, mut found) = trust::compile_trust(store, settings, snapshot.trust.take(), now);
         let (own, about_own) = trust::compile_own_certificate(store, settings, self.own.take());
         found.extend(about_own);
+        // Roots that stay although they have ended, because nothing has come after them, are not looked at again.
+        let next_end =
+            trust.as_ref().map(|trust| trust.next_end()).filter(|end| now < *end && *end < i64::MAX);
         let policy = trust.clone().map(|trust| TlsPolicy::mesh(settings, trust));
         // An error is reported with the settings, which the policy of the other ports is made of too.
         if let Ok(policy) = policy.transpose() {
@@ -328,6 +331,7 @@ impl Compiled {
         snapshot.trust = trust;
         self.own = own;
         self.report.set(Subject::Trust, found);
+        self.rechecks.set(Subject::Trust, next_end);
     }
 
     /// Keys that cannot be used leave those before them in use.
@@ -435,6 +439,7 @@ impl Scope {
             services: changes.services.iter().copied().collect(),
             trust: changes.trust
                 || previous.snapshot.generation == 0
+                || due.contains(&Subject::Trust)
                 || changes.secrets.iter().any(|secret| trust::is_about(settings, secret)),
             default_certificate: previous.snapshot.generation == 0
                 || due.contains(&Subject::DefaultCertificate)

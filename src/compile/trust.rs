@@ -11,7 +11,7 @@ use crate::store::{REVOCATION_LISTS, ROOT_CERTIFICATES, Store};
 use crate::tls::hbone::identity_of;
 use crate::tls::hbone_client::HboneClient;
 use crate::tls::keys::KeyPair;
-use crate::tls::mesh::{MeshTrust, TrustBundle};
+use crate::tls::mesh::{MeshTrust, MeshTrustError, TrustBundle};
 
 /// Whether a Secret is one that the settings take roots or the own certificate from.
 pub(super) fn is_about(settings: &Settings, secret: &ObjectName) -> bool {
@@ -19,11 +19,12 @@ pub(super) fn is_about(settings: &Settings, secret: &ObjectName) -> bool {
     own.as_ref() == Some(secret) || settings.mesh_trust_bundle.object() == *secret
 }
 
-/// The roots as they are now, and what there is to say about them.
+/// The roots as they are at `now`, in seconds since the Unix epoch, and what there is to say about them.
 pub(super) fn compile_trust(
     store: &Store,
     settings: &Settings,
     previous: Option<Arc<MeshTrust>>,
+    now: i64,
 ) -> (Option<Arc<MeshTrust>>, Vec<Diagnostic>) {
     let (name, kind) = match &settings.mesh_trust_bundle {
         TrustPlace::ConfigMap(name) => (name.clone(), Kind::ConfigMap),
@@ -46,11 +47,31 @@ pub(super) fn compile_trust(
         };
         return (previous, found);
     };
-    if let Some(previous) = previous.as_ref().filter(|previous| previous.is_made_of(&bundle)) {
-        return (Some(previous.clone()), Vec::new());
-    }
-    match MeshTrust::new(bundle) {
-        Ok(trust) => (Some(Arc::new(trust)), Vec::new()),
+    let same = previous.as_ref().filter(|previous| previous.is_made_of(&bundle, now)).cloned();
+    match same.map_or_else(|| MeshTrust::new(bundle, now).map(Arc::new), Ok) {
+        Ok(trust) => {
+            let found = match trust.ended() {
+                0 => Vec::new(),
+                ended => {
+                    let message = format!("{ended} of the root certificates have ended and are left out");
+                    let field = format!("data.{ROOT_CERTIFICATES}");
+                    let object = ObjectRef::new(kind, &name);
+                    vec![Diagnostic::new(Severity::Warning, object, field, "RootExpired", message)]
+                }
+            };
+            (Some(trust), found)
+        }
+        // What has ended is nothing to go on with.
+        Err(error @ MeshTrustError::Ended) => {
+            let found = Diagnostic::new(
+                Severity::Error,
+                ObjectRef::new(kind, &name),
+                format!("data.{ROOT_CERTIFICATES}"),
+                "InvalidTrustBundle",
+                format!("the bundle cannot be used: {error}; the ports of the mesh can verify nobody"),
+            );
+            (None, vec![found])
+        }
         Err(error) => {
             let found = finding("InvalidTrustBundle", format!("the bundle cannot be used: {error}"));
             (previous, found)
@@ -62,8 +83,11 @@ fn find_bundle(store: &Store, settings: &Settings, kind: Kind, name: &ObjectName
     let (roots, revocations) = match kind {
         Kind::ConfigMap => {
             let data = &store.config_map(name)?.data;
-            let lists = data.get(REVOCATION_LISTS).map(|lists| lists.as_str().into());
-            (data.get(ROOT_CERTIFICATES)?.as_str().into(), lists.unwrap_or_default())
+            let others = settings.mesh_trust_bundle.lists().and_then(|name| store.config_map(&name));
+            let others = others.and_then(|map| map.data.get(REVOCATION_LISTS));
+            let lists: Vec<&str> =
+                data.get(REVOCATION_LISTS).into_iter().chain(others).map(String::as_str).collect();
+            (data.get(ROOT_CERTIFICATES)?.as_str().into(), lists.join("\n").into())
         }
         _ => {
             let authorities = store.secret(name)?.authorities.as_ref()?;

@@ -187,7 +187,7 @@ impl Worker {
         }
     }
 
-    /// Serves a client of the mesh until its certificate is revoked.
+    /// Serves a client of the mesh for as long as its certificate is good.
     async fn while_trusted(
         &self,
         peer: SocketAddr,
@@ -196,7 +196,7 @@ impl Worker {
     ) {
         let source = peer.ip().to_canonical();
         let guard = self.guards.register(Peer { source, client: Some(client) });
-        // A list may have come while the handshake went on.
+        // Roots or lists may have changed while the handshake went on.
         if self.with_snapshot(|snapshot| guard.check(snapshot)).is_err() {
             return;
         }

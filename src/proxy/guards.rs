@@ -2,9 +2,10 @@
 //! until its last byte.
 //!
 //! The check is made against the newest snapshot, whichever the request began under. When policies, workloads or
-//! revocation lists change, everything that is registered is checked again, and only what is denied now is ended:
-//! between registering and re-checking there is no gap that a denied exchange could stay open in. A connection of the
-//! mesh is registered too, without an endpoint: it ends when its certificate is revoked.
+//! roots and revocation lists change, or a client's certificate ends, everything that is registered is checked again, and
+//! only what is denied now is ended: between registering and re-checking there is no gap that a denied exchange could stay
+//! open in. A connection of the mesh is registered too, without an endpoint: it ends when its certificate has ended, is
+//! revoked, or leads to no root any more.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -12,6 +13,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use slab::Slab;
 
@@ -19,22 +21,35 @@ use crate::names::object::ObjectName;
 use crate::snapshot::Snapshot;
 use crate::snapshot::policies::{Connection, Reason};
 use crate::telemetry::policy_stats::{Decided, PolicyStats, TriedOut};
-use crate::tls::mesh::MeshClient;
+use crate::tls::mesh::{MeshClient, Standing};
 use crate::tls::spiffe::SpiffeId;
 
 /// Everything open on one worker. Clones are the same.
 #[derive(Clone, Default)]
 pub struct Guards(Rc<State>);
 
-#[derive(Default)]
 struct State {
     open: RefCell<Slab<Entry>>,
     /// The snapshot that everything was checked against last.
     checked: Cell<u64>,
+    /// No certificate of a client ends earlier, in seconds since the Unix epoch; that of one who left may have.
+    first_end: Cell<u64>,
     /// Decisions since they were handed on.
     decided: RefCell<HashMap<Decided, u64>>,
     /// The same of policies that are only tried out.
     tried_out: RefCell<HashMap<TriedOut, u64>>,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            open: RefCell::default(),
+            checked: Cell::default(),
+            first_end: Cell::new(u64::MAX),
+            decided: RefCell::default(),
+            tried_out: RefCell::default(),
+        }
+    }
 }
 
 struct Entry {
@@ -95,13 +110,32 @@ impl Denial {
     }
 }
 
+/// Seconds since the Unix epoch; no system call on Linux.
+pub fn wall_clock() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
 impl Entry {
-    fn decide(&self, snapshot: &Snapshot) -> Result<Decided, Denial> {
-        if let (Some(client), Some(trust)) = (&self.peer.client, &snapshot.trust)
-            && client.is_revoked(trust)
-        {
-            return Err(Denial { policy: None, reason: Reason::Revoked });
+    /// When the certificate of the client ends.
+    fn ends(&self) -> u64 {
+        self.peer.client.as_ref().map_or(u64::MAX, |client| client.ends())
+    }
+
+    /// Whether the client is still who it was when it connected.
+    fn identify(&self, snapshot: &Snapshot, now: impl Fn() -> u64) -> Result<(), Reason> {
+        let Some(client) = &self.peer.client else { return Ok(()) };
+        if now() > client.ends() {
+            return Err(Reason::Untrusted);
         }
+        match snapshot.trust.as_ref().map(|trust| client.standing(trust)) {
+            None | Some(Standing::Good) => Ok(()),
+            Some(Standing::Revoked) => Err(Reason::Revoked),
+            Some(Standing::Untrusted) => Err(Reason::Untrusted),
+        }
+    }
+
+    fn decide(&self, snapshot: &Snapshot, now: impl Fn() -> u64) -> Result<Decided, Denial> {
+        self.identify(snapshot, now).map_err(|reason| Denial { policy: None, reason })?;
         let Some(target) = &self.target else {
             return Ok(Decided { policy: None, reason: Reason::NoAllowPolicy });
         };
@@ -130,6 +164,7 @@ impl Guards {
     /// Registers an exchange; it has no endpoint yet.
     pub fn register(&self, peer: Peer) -> Guard {
         let entry = Entry { peer, target: None, admission: Admission::default(), denied: false, waker: None };
+        self.0.first_end.set(self.0.first_end.get().min(entry.ends()));
         Guard { guards: self.clone(), slot: self.0.open.borrow_mut().insert(entry) }
     }
 
@@ -138,14 +173,23 @@ impl Guards {
         self.0.open.borrow().is_empty()
     }
 
-    /// Checks everything again where `snapshot` is another than last time; ends what is denied now.
-    pub fn recheck(&self, snapshot: &Snapshot) {
-        if self.0.checked.replace(snapshot.generation) == snapshot.generation {
+    /// For how long no certificate ends, as of `now` in seconds since the Unix epoch; `None` where none ever does.
+    pub fn until_first_end(&self, now: u64) -> Option<Duration> {
+        let end = self.0.first_end.get();
+        (end < u64::MAX).then(|| Duration::from_secs(end.saturating_sub(now).saturating_add(1)))
+    }
+
+    /// Checks everything again where `snapshot` is another than last time, or a certificate has ended at `now`, in seconds
+    /// since the Unix epoch; ends what is denied now.
+    pub fn recheck(&self, snapshot: &Snapshot, now: u64) {
+        let same = self.0.checked.replace(snapshot.generation) == snapshot.generation;
+        if same && now <= self.0.first_end.get() {
             return;
         }
+        let mut first_end = u64::MAX;
         let mut woken = Vec::new();
         for (_, entry) in self.0.open.borrow_mut().iter_mut().filter(|(_, entry)| !entry.denied) {
-            if let Err(denial) = entry.decide(snapshot) {
+            if let Err(denial) = entry.decide(snapshot, || now) {
                 tracing::info!(
                     source = %entry.peer.source,
                     reason = denial.reason.label(),
@@ -155,8 +199,11 @@ impl Guards {
                 entry.denied = true;
                 woken.extend(entry.waker.take());
                 self.count(Decided { policy: denial.policy, reason: denial.reason });
+            } else {
+                first_end = first_end.min(entry.ends());
             }
         }
+        self.0.first_end.set(first_end);
         woken.into_iter().for_each(Waker::wake);
     }
 
@@ -200,7 +247,7 @@ impl Guard {
             return Err(Denial { policy: None, reason: Reason::DanglingPolicy });
         };
         entry.target = Some(Target { address, namespace: namespace.clone() });
-        let decision = entry.decide(snapshot);
+        let decision = entry.decide(snapshot, wall_clock);
         let workloads = snapshot.workloads.at(address.ip(), namespace);
         entry.admission = Admission {
             // A name is resolved later.
@@ -236,7 +283,7 @@ impl Guard {
     /// It is denied by now.
     pub fn check(&self, snapshot: &Snapshot) -> Result<(), Denial> {
         let open = self.guards.0.open.borrow();
-        open.get(self.slot).map_or(Ok(()), |entry| entry.decide(snapshot).map(drop))
+        open.get(self.slot).map_or(Ok(()), |entry| entry.decide(snapshot, wall_clock).map(drop))
     }
 
     pub fn admission(&self) -> Admission {

@@ -36,6 +36,7 @@ use super::headers::{self, Claimed, ClientFields, Connection};
 use super::http1::HeadError;
 use super::record::{Record, new_request_id};
 use super::service::{Limits, Service};
+use super::upstream::Way;
 use super::upstream::error::{Reason, UpstreamError};
 use super::upstream::http1::Upgraded;
 use super::worker::Worker;
@@ -101,7 +102,7 @@ impl Client {
         let sent = Instant::now();
         let guard = self.worker.guards.register(self.guarded());
         let forwarded = {
-            let admit = |endpoint: &Endpoint| self.admit(&guard, &destination.cluster, endpoint);
+            let admit = |endpoint: &Endpoint| self.admit(&guard, &destination, endpoint);
             let (cluster, policy) = (&destination.cluster, &destination.route.policy);
             let about = destination.fields.as_ref().unwrap_or(&self.fields);
             let retries = settings.retries;
@@ -144,17 +145,19 @@ impl Client {
     fn admit(
         &self,
         guard: &Guard,
-        cluster: &Cluster,
+        destination: &Destination,
         endpoint: &Endpoint,
-    ) -> Result<Option<Via>, UpstreamError> {
+    ) -> Result<Way, UpstreamError> {
         let address = match endpoint {
             Endpoint::Address(address) => *address,
             Endpoint::Name { port, .. } => SocketAddr::from((Ipv4Addr::UNSPECIFIED, *port)),
         };
-        let namespace = &cluster.key.service.namespace;
+        let namespace = &destination.cluster.key.service.namespace;
+        let backend_mtls = destination.route.policy.backend_mtls;
         let decided = self.worker.with_snapshot(|snapshot| {
             guard.admit(snapshot, address, namespace)?;
-            Ok(via(snapshot, address))
+            let workload = backend_mtls.then(|| snapshot.workloads.only_at(address.ip())).flatten();
+            Ok(Way { via: via(snapshot, address), workload: workload.cloned() })
         });
         decided.map_err(|denial: Denial| {
             tracing::debug!(client = %self.peer, %endpoint, ?denial, "denied by policy");

@@ -15,7 +15,7 @@ use tokio::task::{JoinHandle, spawn_local};
 
 use super::derived::Derived;
 use super::entrance::{self, Entrance, OpenConnection};
-use super::guards::Guards;
+use super::guards::{Guards, wall_clock};
 use super::upstream::Upstream;
 use crate::net::deadlines::{Deadlines, TICK, Tick};
 use crate::net::drain::{Closing, Drain};
@@ -24,7 +24,7 @@ use crate::snapshot::shared::{Reader, Shared};
 use crate::snapshot::{Snapshot, TlsPort};
 use crate::telemetry::access_log::{AccessLog, Entry};
 use crate::telemetry::worker_stats::WorkerStats;
-use crate::tls::client::ClientTls;
+use crate::tls::client::{ClientTls, MeshTls};
 
 /// How long accepting pauses when the process is out of file descriptors.
 const OUT_OF_FILES_PAUSE: Duration = Duration::from_millis(100);
@@ -42,7 +42,7 @@ pub struct WorkerParts {
     pub access_log: AccessLog,
     pub upstream_tls: ClientTls,
     /// For backends that are workloads of the mesh.
-    pub mesh_tls: ClientTls,
+    pub mesh_tls: MeshTls,
     /// Says when the worker should drain and end, and which of its sockets are closed then.
     pub stop: watch::Receiver<Option<Closing>>,
 }
@@ -214,7 +214,8 @@ impl Worker {
     fn tick(&self) -> Option<Duration> {
         self.access_log.flush();
         self.refresh();
-        self.with_snapshot(|snapshot| self.guards.recheck(snapshot));
+        let wall_clock = wall_clock();
+        self.with_snapshot(|snapshot| self.guards.recheck(snapshot, wall_clock));
         self.guards.flush(&self.stats.policies);
         let now = self.deadlines.now();
         if now.since(self.swept.get()) >= SWEEP {
@@ -222,7 +223,8 @@ impl Worker {
             self.upstream.sweep();
         }
         self.stats.upstream_idle.set(self.upstream.idle() as u64);
-        (!self.upstream.is_empty()).then_some(SWEEP)
+        let sweep = (!self.upstream.is_empty()).then_some(SWEEP);
+        sweep.into_iter().chain(self.guards.until_first_end(wall_clock)).min()
     }
 
     /// Runs `read` on the current snapshot. Nothing of it is held afterwards but what `read` returns.

@@ -25,6 +25,9 @@ pub enum PairPlace {
     Path(PathBuf),
 }
 
+/// As `portcullis ca` and istiod call it.
+const LISTS: &str = "istio-ca-crl";
+
 const CONFIG_MAP: &str = "configmap:";
 const SECRET: &str = "secret:";
 
@@ -33,6 +36,15 @@ impl TrustPlace {
         match self {
             Self::Path(path) => Some(path),
             Self::ConfigMap(_) | Self::Secret(_) => None,
+        }
+    }
+
+    /// The ConfigMap in which a CA of the mesh writes its revocation lists, where that of the roots is one: they are not
+    /// in the same.
+    pub fn lists(&self) -> Option<ObjectName> {
+        match self {
+            Self::ConfigMap(roots) => Some(ObjectName::new(roots.namespace.clone(), LISTS)),
+            Self::Secret(_) | Self::Path(_) => None,
         }
     }
 

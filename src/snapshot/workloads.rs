@@ -51,6 +51,14 @@ impl Workloads {
         found.map_or(&[], |found| found)
     }
 
+    /// Who is at `address`, where that is one workload and not its whole machine.
+    pub fn only_at(&self, address: IpAddr) -> Option<&SpiffeId> {
+        match &**self.by_address.get(&address.to_canonical())? {
+            [only] if !only.host_network => only.principal.as_ref(),
+            _ => None,
+        }
+    }
+
     /// Who is at `address`, where that is one workload that takes tunnels.
     pub fn tunnel_to(&self, address: IpAddr) -> Option<&SpiffeId> {
         match &**self.by_address.get(&address.to_canonical())? {

@@ -300,7 +300,7 @@ impl Store {
 
     fn set_config_map(&mut self, name: &ObjectName, new: Option<Arc<ConfigMap>>) {
         for (map, _) in self.config_maps.replace(name, new) {
-            self.changes.trust |= map.data.contains_key(ROOT_CERTIFICATES);
+            self.changes.trust |= is_about_trust(&map);
         }
     }
 
@@ -396,4 +396,9 @@ impl Store {
         self.changes.certificates.extend(pem_hosts.into_iter().flatten());
         self.changes.secrets.insert(secret.clone());
     }
+}
+
+/// Whether the roots or the revocation lists of the mesh may be in it.
+fn is_about_trust(map: &ConfigMap) -> bool {
+    [ROOT_CERTIFICATES, REVOCATION_LISTS].iter().any(|key| map.data.contains_key(*key))
 }

@@ -5,7 +5,6 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
@@ -53,7 +52,7 @@ pub fn config(
 /// Answers on `listener` until `stop` becomes true. Connections close after the answer that they are at.
 pub async fn serve<F>(
     listener: TcpListener,
-    config: Arc<ArcSwap<ServerConfig>>,
+    config: watch::Receiver<Arc<ServerConfig>>,
     answer: impl Fn(Request<Incoming>) -> F + Clone + Send + Sync + 'static,
     mut stop: watch::Receiver<bool>,
 ) where
@@ -65,7 +64,7 @@ pub async fn serve<F>(
             accepted = listener.accept() => accepted,
             _ = stop.wait_for(|stop| *stop) => return,
         };
-        let (acceptor, answer) = (TlsAcceptor::from(config.load_full()), answer.clone());
+        let (acceptor, answer) = (TlsAcceptor::from(config.borrow().clone()), answer.clone());
         let stop = stop.clone();
         tokio::spawn(async move {
             let _place = place;

@@ -9,6 +9,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::{fmt, io};
 
+use arc_swap::ArcSwap;
+use imbl::HashMap;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{ResolvesClientCert, Resumption, WebPkiServerVerifier};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
@@ -19,6 +21,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::own_identity::OwnIdentity;
+use super::spiffe::SpiffeId;
 
 #[cfg(test)]
 pub(crate) mod tests;
@@ -86,12 +89,6 @@ impl ClientTls {
         Self::with_verifier(Arc::new(AnyCertificate(schemes)), None, false)
     }
 
-    /// Shows the gateway's own certificate, and takes those of other workloads of the mesh.
-    pub fn mesh(identity: &OwnIdentity) -> Self {
-        let shown: Arc<dyn ResolvesClientCert> = Arc::new(identity.clone());
-        Self::with_verifier(identity.verifier(), Some(shown), false)
-    }
-
     /// Takes certificates that lead to one of `roots` and are for the name that is connected to.
     pub fn verified(roots: Roots<'_>) -> Result<Self, RootsError> {
         let roots = Arc::new(root_store(roots)?);
@@ -152,6 +149,39 @@ impl ClientTls {
             _ => Err(ClientTlsError::Protocol),
         }
     }
+}
+
+/// How to speak TLS to workloads of the mesh: the gateway shows its own certificate. Clones share everything.
+#[derive(Clone)]
+pub struct MeshTls {
+    identity: OwnIdentity,
+    /// Takes any workload.
+    any: ClientTls,
+    /// Takes one each, of those that were ever connected to.
+    by_workload: Arc<ArcSwap<HashMap<SpiffeId, ClientTls>>>,
+}
+
+impl MeshTls {
+    pub fn new(identity: &OwnIdentity) -> Self {
+        let identity = identity.clone();
+        Self { any: tls_to(&identity, None), identity, by_workload: Arc::default() }
+    }
+
+    /// To `workload`, or to any where it is not known who has an address; made once for all workers.
+    pub fn to(&self, workload: Option<&SpiffeId>) -> ClientTls {
+        let Some(workload) = workload else { return self.any.clone() };
+        if let Some(tls) = self.by_workload.load().get(workload) {
+            return tls.clone();
+        }
+        let tls = tls_to(&self.identity, Some(workload.clone()));
+        self.by_workload.rcu(|known| known.update(workload.clone(), tls.clone()));
+        tls
+    }
+}
+
+fn tls_to(identity: &OwnIdentity, workload: Option<SpiffeId>) -> ClientTls {
+    let shown: Arc<dyn ResolvesClientCert> = Arc::new(identity.clone());
+    ClientTls::with_verifier(identity.verifier(workload), Some(shown), false)
 }
 
 impl PartialEq for ClientTls {

@@ -4,8 +4,8 @@
 //! A client without a certificate is let in and has no identity; one with a certificate that does not verify
 //! against the roots of the mesh, has not exactly one URI name, or belongs to another trust domain is turned
 //! away in the handshake. The certificate authorities of public clients are another bundle and give no identity.
-//! A certificate that a list of the bundle revokes is turned away too, and a change of the lists is held against
-//! clients that are connected already.
+//! A certificate that a list of the bundle revokes is turned away too, and a change of roots or lists is held against
+//! clients that are connected already, as is the end of their certificates.
 
 mod revocation;
 
@@ -27,6 +27,7 @@ use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
 use super::spiffe::{SpiffeError, SpiffeId};
 use revocation::Revocations;
+pub use revocation::check_signature;
 
 /// What clients of the mesh are verified against, as it came.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,6 +47,10 @@ pub struct MeshTrust {
     /// What it was made of, to tell a change.
     bundle: TrustBundle,
     revocations: Revocations,
+    /// Roots of the bundle that were left out because they had ended.
+    ended: usize,
+    /// The last second, since the Unix epoch, in which all of the others are valid.
+    ends: i64,
 }
 
 /// Why no client can be verified.
@@ -53,6 +58,8 @@ pub struct MeshTrust {
 pub enum MeshTrustError {
     #[error("no certificate could be read in it")]
     NoCertificate,
+    #[error("every root in it has ended")]
+    Ended,
     #[error("a certificate in it cannot be used as a root: {0}")]
     Root(String),
     #[error("a revocation list in it cannot be used: {0}")]
@@ -73,20 +80,30 @@ pub enum IdentityError {
 }
 
 impl MeshTrust {
-    /// Makes the verifier.
+    /// Makes the verifier, as of `now` in seconds since the Unix epoch. A root that has ended by then is left out: to the
+    /// library an anchor has no validity of its own.
     ///
     /// # Errors
     /// There is no root, or something in the bundle cannot be used. A list that no root of its issuer's name has
     /// signed would make every handshake fail, so it is refused here.
-    pub fn new(bundle: TrustBundle) -> Result<Self, MeshTrustError> {
+    pub fn new(bundle: TrustBundle, now: i64) -> Result<Self, MeshTrustError> {
         let (mut roots, mut authorities) = (RootCertStore::empty(), Vec::new());
+        let (mut ended, mut ends) = (0, i64::MAX);
         for certificate in CertificateDer::pem_slice_iter(bundle.roots.as_bytes()) {
             let certificate = certificate.map_err(|_| MeshTrustError::NoCertificate)?;
             authorities.push(certificate.clone());
+            let end = not_after(&certificate).unwrap_or(i64::MAX);
+            if end < now {
+                ended += 1;
+                continue;
+            }
+            ends = ends.min(end);
             roots.add(certificate).map_err(|error| MeshTrustError::Root(error.to_string()))?;
         }
-        if roots.is_empty() {
-            return Err(MeshTrustError::NoCertificate);
+        match (roots.is_empty(), ended) {
+            (false, _) => {}
+            (true, 0) => return Err(MeshTrustError::NoCertificate),
+            (true, _) => return Err(MeshTrustError::Ended),
         }
         let lists = revocation::read([&bundle.roots, &bundle.revocations])?;
         let revocations = Revocations::new(&lists, &authorities)?;
@@ -98,12 +115,22 @@ impl MeshTrust {
             .allow_unknown_revocation_status()
             .build()
             .map_err(|error| MeshTrustError::Root(error.to_string()))?;
-        Ok(Self { verifier, roots, bundle, revocations })
+        Ok(Self { verifier, roots, bundle, revocations, ended, ends })
     }
 
-    /// Whether it was made of the same.
-    pub fn is_made_of(&self, bundle: &TrustBundle) -> bool {
-        self.bundle == *bundle
+    /// Whether making it anew of this bundle would give the same.
+    pub fn is_made_of(&self, bundle: &TrustBundle, now: i64) -> bool {
+        self.bundle == *bundle && now <= self.ends
+    }
+
+    /// How many roots were left out because they had ended.
+    pub fn ended(&self) -> usize {
+        self.ended
+    }
+
+    /// When the next root has ended, in seconds since the Unix epoch.
+    pub fn next_end(&self) -> i64 {
+        self.ends.saturating_add(1)
     }
 
     pub(super) fn roots(&self) -> &RootCertStore {
@@ -115,6 +142,22 @@ impl MeshTrust {
         self.revocations.revokes(std::slice::from_ref(end_entity)) || self.revocations.revokes(above)
     }
 
+    /// How a chain stands, leaf first, that was good under `before`. Where nothing that it may lead to has left since,
+    /// signatures need not be verified again.
+    fn judge(&self, chain: &[CertificateDer<'static>], before: Option<&Self>) -> Standing {
+        let Some((leaf, above)) = chain.split_first() else { return Standing::Untrusted };
+        if self.revocations.revokes(chain) {
+            return Standing::Revoked;
+        }
+        let holds_all = |before: &Self| before.roots.roots.iter().all(|root| self.roots.roots.contains(root));
+        let verified = before.is_some_and(holds_all)
+            || self.verifier.verify_client_cert(leaf, above, UnixTime::now()).is_ok();
+        match verified && self.identity(leaf).is_ok() {
+            true => Standing::Good,
+            false => Standing::Untrusted,
+        }
+    }
+
     /// The identity in a certificate, which must have been verified.
     pub fn identity(&self, certificate: &CertificateDer<'_>) -> Result<SpiffeId, IdentityError> {
         let id = spiffe_id(certificate)?;
@@ -123,6 +166,12 @@ impl MeshTrust {
             false => Err(IdentityError::TrustDomain(id.trust_domain().to_owned())),
         }
     }
+}
+
+/// The last second of a certificate, since the Unix epoch; `None` where it cannot be read.
+fn not_after(certificate: &CertificateDer<'_>) -> Option<i64> {
+    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+    Some(certificate.validity().not_after.timestamp())
 }
 
 /// The one SPIFFE identity that a certificate is for, whatever its trust domain.
@@ -215,14 +264,37 @@ pub struct MeshClient {
     pub id: SpiffeId,
     /// Its own first.
     chain: Box<[CertificateDer<'static>]>,
+    /// The last second, since the Unix epoch, in which the whole chain is valid.
+    ends: u64,
     element: OnceCell<Option<HeaderValue>>,
-    /// The trust that the chain was looked up in last, and whether it was revoked there.
-    checked: RefCell<Option<(Arc<MeshTrust>, bool)>>,
+    /// The trust that the chain was held against last, and how it stood there.
+    checked: RefCell<Option<(Arc<MeshTrust>, Standing)>>,
+}
+
+/// What becomes of a client's chain after its handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    Good,
+    /// A list has come that revokes a certificate of it.
+    Revoked,
+    /// It leads to no root any more, or its trust domain is not ours any more.
+    Untrusted,
 }
 
 impl MeshClient {
     pub fn new(id: SpiffeId, chain: &[CertificateDer<'static>]) -> Self {
-        Self { id, chain: chain.into(), element: OnceCell::new(), checked: RefCell::new(None) }
+        let (ends, checked) = (end_of(chain, UnixTime::now().as_secs()), RefCell::new(None));
+        Self { id, chain: chain.into(), ends, element: OnceCell::new(), checked }
+    }
+
+    /// Notes that `trust` verified it, in the handshake.
+    pub fn verified_by(self, trust: Arc<MeshTrust>) -> Self {
+        Self { checked: RefCell::new(Some((trust, Standing::Good))), ..self }
+    }
+
+    /// The last second, since the Unix epoch, in which its certificates are valid.
+    pub fn ends(&self) -> u64 {
+        self.ends
     }
 
     /// What `x-forwarded-client-cert` says about it, `by` the gateway where it has an identity; made when it is first
@@ -232,21 +304,28 @@ impl MeshClient {
         self.element.get_or_init(element).as_ref()
     }
 
-    /// Whether a list of `trust` revokes a certificate of its chain. Looked up once for each trust.
-    pub fn is_revoked(&self, trust: &Arc<MeshTrust>) -> bool {
-        if trust.revocations.is_empty() {
-            return false;
-        }
+    /// How its chain stands with `trust`. Looked up once for each trust.
+    pub fn standing(&self, trust: &Arc<MeshTrust>) -> Standing {
         let mut checked = self.checked.borrow_mut();
-        if let Some((known, revoked)) = &*checked
-            && Arc::ptr_eq(known, trust)
-        {
-            return *revoked;
-        }
-        let revoked = trust.revocations.revokes(&self.chain);
-        *checked = Some((trust.clone(), revoked));
-        revoked
+        let before = match &*checked {
+            Some((known, standing)) if Arc::ptr_eq(known, trust) => return *standing,
+            Some((known, Standing::Good)) => Some(&**known),
+            _ => None,
+        };
+        let standing = trust.judge(&self.chain, before);
+        *checked = Some((trust.clone(), standing));
+        standing
     }
+}
+
+/// When the first certificate of a verified chain ends. Of those above the leaf, one that had ended before was of no
+/// use to the path: clients send superseded roots along.
+fn end_of(chain: &[CertificateDer<'_>], now: u64) -> u64 {
+    let ends = chain.iter().enumerate().filter_map(|(index, certificate)| {
+        let end = u64::try_from(not_after(certificate)?).unwrap_or(0);
+        (index == 0 || end >= now).then_some(end)
+    });
+    ends.min().unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Who the gateway itself is in the mesh: its certificate with key, and the roots that it verifies its peers with.
+//! Who the gateway itself is in the mesh: its certificate with key, and the roots and revocation lists that it verifies
+//! its peers with.
 //!
 //! The CA sets them and replaces them long before they end; every handshake uses what it finds, and connections that are
 //! open are not touched. `tls::client` makes configurations of it for backends. Until there is an identity, handshakes
@@ -12,10 +13,11 @@ use rustls::client::ResolvesClientCert;
 use rustls::client::danger::ServerCertVerifier;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
-use rustls::{CertificateError, Error, OtherError, RootCertStore, SignatureScheme};
+use rustls::{CertificateError, Error, OtherError, SignatureScheme};
 
-use super::mesh;
+use super::mesh::{IdentityError, MeshTrust, MeshTrustError, TrustBundle};
 use super::peer_verifier::{ExpectedPeer, PeerVerifier, ShownChain};
+use super::spiffe::SpiffeId;
 
 /// The identity, or none yet. Clones share it.
 #[derive(Clone, Default)]
@@ -25,47 +27,50 @@ pub struct OwnIdentity {
 
 struct Material {
     certified: Arc<CertifiedKey>,
-    roots: RootCertStore,
-    trust_domain: String,
+    trust: MeshTrust,
 }
 
 /// Why an identity cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error("the key does not fit the certificate: {0}")]
-pub struct MaterialError(#[from] Error);
+pub enum MaterialError {
+    #[error("the key does not fit the certificate: {0}")]
+    Key(#[from] Error),
+    #[error(transparent)]
+    Trust(#[from] MeshTrustError),
+}
 
 /// Why a peer was not believed.
 #[derive(Debug, thiserror::Error)]
 enum PeerError {
     #[error("the gateway has no identity yet")]
     NoIdentity,
-    #[error("the peer is of trust domain {0:?}")]
-    TrustDomain(String),
     #[error(transparent)]
-    Identity(#[from] mesh::IdentityError),
+    Identity(#[from] IdentityError),
+    #[error("the peer is {0}, which is not who has that address")]
+    OtherWorkload(SpiffeId),
 }
 
 impl OwnIdentity {
-    /// Takes over a certificate (leaf first) with its key. Peers must lead to one of `roots` and be of `trust_domain`.
-    pub fn set<'a>(
+    /// Takes over a certificate (leaf first) with its key. Peers are verified against `bundle`, as of `now` in seconds since
+    /// the Unix epoch.
+    pub fn set(
         &self,
         chain: Vec<CertificateDer<'static>>,
         key: PrivateKeyDer<'static>,
-        roots: impl IntoIterator<Item = &'a CertificateDer<'static>>,
-        trust_domain: &str,
+        bundle: TrustBundle,
+        now: i64,
     ) -> Result<(), MaterialError> {
         let certified = Arc::new(CertifiedKey::from_der(chain, key, &super::provider())?);
-        let mut store = RootCertStore::empty();
-        store.add_parsable_certificates(roots.into_iter().cloned());
-        let trust_domain = trust_domain.to_owned();
-        self.current.store(Some(Arc::new(Material { certified, roots: store, trust_domain })));
+        let trust = MeshTrust::new(bundle, now)?;
+        self.current.store(Some(Arc::new(Material { certified, trust })));
         Ok(())
     }
 
-    /// Takes peers whose chain leads to the roots and whose identity is of the trust domain, as both are at the time of
-    /// the handshake.
-    pub fn verifier(&self) -> Arc<dyn ServerCertVerifier> {
-        Arc::new(PeerVerifier::new(self.clone()))
+    /// Takes peers whose chain leads to the roots and is not revoked and whose identity is of the trust domain, as all
+    /// that is at the time of the handshake; and of them only `workload`, where it is given: who has its namespace and
+    /// service account.
+    pub fn verifier(&self, workload: Option<SpiffeId>) -> Arc<dyn ServerCertVerifier> {
+        Arc::new(PeerVerifier::new(Expected { own: self.clone(), workload }))
     }
 
     /// The certificate in use, leaf first.
@@ -92,18 +97,30 @@ impl ResolvesClientCert for OwnIdentity {
     }
 }
 
-/// Any workload of the trust domain.
-impl ExpectedPeer for OwnIdentity {
+/// A workload of the trust domain, any or this one.
+#[derive(Debug)]
+struct Expected {
+    own: OwnIdentity,
+    workload: Option<SpiffeId>,
+}
+
+impl ExpectedPeer for Expected {
     fn admits(&self, shown: &ShownChain<'_>) -> Result<(), Error> {
         let refused = |error: PeerError| {
             Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(error))))
         };
-        let Some(material) = self.current.load_full() else { return Err(refused(PeerError::NoIdentity)) };
-        shown.leads_to(&material.roots)?;
-        let id = mesh::spiffe_id(shown.leaf).map_err(|error| refused(error.into()))?;
-        match id.trust_domain() == material.trust_domain {
+        let Some(material) = self.own.current.load_full() else { return Err(refused(PeerError::NoIdentity)) };
+        shown.leads_to(material.trust.roots())?;
+        if material.trust.revokes(shown.leaf, shown.above) {
+            return Err(CertificateError::Revoked.into());
+        }
+        let id = material.trust.identity(shown.leaf).map_err(|error| refused(error.into()))?;
+        let is_same = |wanted: &SpiffeId| {
+            (id.namespace(), id.service_account()) == (wanted.namespace(), wanted.service_account())
+        };
+        match self.workload.as_ref().is_none_or(is_same) {
             true => Ok(()),
-            false => Err(refused(PeerError::TrustDomain(id.trust_domain().to_owned()))),
+            false => Err(refused(PeerError::OtherWorkload(id))),
         }
     }
 }

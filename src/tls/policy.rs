@@ -132,10 +132,10 @@ impl TlsPolicy {
 }
 
 /// The client of the mesh that showed `chain` in a handshake.
-pub(super) fn client_of(trust: &MeshTrust, chain: &[CertificateDer<'static>]) -> Option<MeshClient> {
+pub(super) fn client_of(trust: &Arc<MeshTrust>, chain: &[CertificateDer<'static>]) -> Option<MeshClient> {
     // The handshake has made sure that there is an identity.
     let id = trust.identity(chain.first()?).ok()?;
-    Some(MeshClient::new(id, chain))
+    Some(MeshClient::new(id, chain).verified_by(trust.clone()))
 }
 
 fn base(

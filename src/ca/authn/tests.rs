@@ -1,9 +1,10 @@
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
-use super::token_review::ReviewStatus;
+use super::token_review::{ReviewStatus, TokenReview};
 use super::*;
 use crate::ca::csr::PublicKey;
-use crate::ca::fixtures::{HOUR, NOW, authority, hours, web};
+use crate::ca::fixtures::{HOUR, NOW, authority, web};
 use crate::ca::identity::WorkloadNames;
 use crate::ca::key::{KeyAlgorithm, PrivateKey};
 
@@ -37,7 +38,7 @@ fn authenticators(answer: Option<Result<ReviewStatus, ReviewError>>) -> Authenti
         trust_domain: "cluster.local".to_owned(),
         jwt: Vec::new(),
         unknown_key: Arc::default(),
-        token_review: answer.map(|answer| (Arc::new(Answer(answer)) as Arc<dyn TokenReview>, audiences)),
+        token_review: answer.map(|answer| Reviewer::new(Arc::new(Answer(answer)), audiences)),
     }
 }
 
@@ -89,11 +90,13 @@ async fn an_unknown_cluster_is_an_error_that_lists_the_known_ones() {
 #[tokio::test]
 async fn a_certificate_renews_its_own_identity_only() {
     let certificate = certificate(&web()).await;
-    let credentials = Credentials { certificate: Some(&certificate), ..Credentials::default() };
+    let credentials = Credentials { certificate: Some(Ok(&certificate)), ..Credentials::default() };
     let caller = authenticators(None).authenticate(credentials, NOW).await.unwrap();
     assert_eq!(caller.id, *web().id());
-    let late = authenticators(None).authenticate(credentials, NOW + hours(2)).await;
-    assert_eq!(late, Err(AuthnError::Ended), "it ended while the connection stayed open");
+    let error = ClientError::Chain(webpki::Error::UnknownIssuer);
+    let refused = Credentials { certificate: Some(Err(&error)), ..Credentials::default() };
+    let refused = authenticators(None).authenticate(refused, NOW).await;
+    assert_eq!(refused, Err(AuthnError::Certificate(error.clone())));
     let foreign = Authenticators { trust_domain: "other".to_owned(), ..authenticators(None) };
     assert!(matches!(foreign.authenticate(credentials, NOW).await, Err(AuthnError::TrustDomain(_))));
 }
@@ -105,7 +108,7 @@ async fn certificates_without_exactly_one_uri_identify_nobody() {
     let mut two = certificate(&web()).await;
     two.uris.push("spiffe://cluster.local/ns/shop/sa/db".to_owned());
     for certificate in [none, two] {
-        let credentials = Credentials { certificate: Some(&certificate), ..Credentials::default() };
+        let credentials = Credentials { certificate: Some(Ok(&certificate)), ..Credentials::default() };
         let refused = authenticators(None).authenticate(credentials, NOW).await;
         assert!(matches!(refused, Err(AuthnError::Names(_))));
     }
@@ -126,7 +129,43 @@ async fn nothing_shown_and_nobody_to_ask() {
 async fn a_token_helps_where_the_certificate_does_not() {
     let mut certificate = certificate(&web()).await;
     certificate.uris.clear();
-    let credentials = Credentials { certificate: Some(&certificate), token: Some("t"), cluster: "" };
+    let credentials =
+        Credentials { certificate: Some(Ok(&certificate)), token: Some("t"), ..Credentials::default() };
     let caller = authenticators(Some(Ok(good()))).authenticate(credentials, NOW).await.unwrap();
     assert_eq!(caller.method, Method::TokenReview);
+}
+
+/// An API server that never answers.
+struct Hangs;
+
+impl TokenReview for Hangs {
+    fn review<'a>(
+        &'a self,
+        _: &'a str,
+        _: &'a [String],
+        _: &'a str,
+    ) -> BoxFuture<'a, Result<ReviewStatus, ReviewError>> {
+        Box::pin(std::future::pending())
+    }
+}
+
+#[tokio::test]
+async fn one_address_has_only_so_many_tokens_reviewed_at_once() {
+    let reviewer = Reviewer::new(Arc::new(Hangs), Vec::new());
+    let nobody = Authenticators { token_review: Some(reviewer), ..authenticators(None) };
+    let call = |source: &str| {
+        let source = Some(source.parse().unwrap());
+        nobody.authenticate(Credentials { token: Some("t"), source, ..Credentials::default() }, NOW)
+    };
+    let mut hanging: Vec<_> = (0..8).map(|_| Box::pin(call("192.0.2.1"))).collect();
+    for call in &mut hanging {
+        assert!(call.as_mut().now_or_never().is_none());
+    }
+    let refused = call("192.0.2.1").await.unwrap_err();
+    assert!(refused.is_busy(), "{refused}");
+    let mut other = Box::pin(call("192.0.2.2"));
+    assert!(other.as_mut().now_or_never().is_none(), "another address has its own");
+    drop(hanging);
+    let mut again = Box::pin(call("192.0.2.1"));
+    assert!(again.as_mut().now_or_never().is_none());
 }

@@ -6,7 +6,7 @@ use crate::ca::fixtures::{
 };
 
 fn made(made: &Made) -> Result<Authority, MaterialError> {
-    Authority::new(made.signer().clone(), made.key(), made.chain(), made.root_bundle(), None, NOW)
+    Authority::new(made.signer().clone(), made.key(), made.chain(), made.root_bundle(), Vec::new(), NOW)
 }
 
 fn leaf(issued: &Issued) -> Certificate {
@@ -114,7 +114,7 @@ fn six_bad_cas_have_six_messages() {
         orphan.key(),
         orphan.chain(),
         root().root_bundle(),
-        None,
+        Vec::new(),
         NOW,
     );
     let errors = [
@@ -159,7 +159,7 @@ fn each_intermediate_is_an_element_and_the_roots_are_the_last_one() {
     // The chain comes in any order, with a root in it and the signing certificate twice.
     let mut chain = ca.certificates.clone();
     chain.extend(ca.chain());
-    let authority = Authority::new(ca.signer().clone(), ca.key(), chain, roots, None, NOW).unwrap();
+    let authority = Authority::new(ca.signer().clone(), ca.key(), chain, roots, Vec::new(), NOW).unwrap();
     let issued = issue(&authority, HOUR, NOW);
     let answer = authority.answer(&issued.leaf);
     assert_eq!(answer.len(), 1 + 2 + 1);
@@ -204,7 +204,7 @@ fn an_issuer_name_with_repeated_components_is_copied_whole() {
     let root = Certificate::first_from_pem(&std::fs::read(path("cert")).unwrap()).unwrap();
     let key = PrivateKey::from_pem(&std::fs::read(path("key")).unwrap()).unwrap();
     let bundle = RootBundle::new([root.clone()]);
-    let authority = Authority::new(root.clone(), key, Vec::new(), bundle, None, now).unwrap();
+    let authority = Authority::new(root.clone(), key, Vec::new(), bundle, Vec::new(), now).unwrap();
     let issued = issue(&authority, HOUR, now);
     assert_eq!(leaf(&issued).issuer, root.subject);
     assert_eq!(openssl_verify(&authority.chain_pem(&issued.leaf), &root.to_pem(), now), Ok(()));
@@ -223,7 +223,7 @@ fn the_signature_algorithm_follows_from_the_ca_key_and_never_from_the_request() 
         let root = Certificate::from_der(ca_params("root").self_signed(&key).unwrap().der().clone()).unwrap();
         let key = PrivateKey::from_pem(key.serialize_pem().as_bytes()).unwrap();
         let bundle = RootBundle::new([root.clone()]);
-        let authority = Authority::new(root, key, Vec::new(), bundle, None, NOW).unwrap();
+        let authority = Authority::new(root, key, Vec::new(), bundle, Vec::new(), NOW).unwrap();
         for request_key in [
             &rcgen::PKCS_ECDSA_P256_SHA256,
             &rcgen::PKCS_ECDSA_P384_SHA384,

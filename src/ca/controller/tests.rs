@@ -3,7 +3,7 @@ use crate::ca::fixtures::{HOUR, Made, NOW, account, ca_params, hours, namespace}
 use crate::ca::roots::SECRET_NAME;
 use crate::ca::store::directory::Directory;
 use crate::ca::store::memory::Memory;
-use crate::ca::store::{Account, CertificateRequest, ConfigMap, Namespace, Secret};
+use crate::ca::store::{Account, ConfigMap, IngressHosts, Namespace, Secret};
 use crate::store::objects::ObjectName;
 
 /// A handle on a store that a controller owns.
@@ -38,8 +38,8 @@ impl Store for Shared {
     async fn accounts(&self) -> Result<Vec<Account>, StoreError> {
         self.0.accounts().await
     }
-    async fn certificate_requests(&self) -> Result<Vec<CertificateRequest>, StoreError> {
-        self.0.certificate_requests().await
+    async fn ingresses(&self) -> Result<Vec<IngressHosts>, StoreError> {
+        self.0.ingresses().await
     }
     async fn issued_secrets(&self) -> Result<Vec<Secret>, StoreError> {
         self.0.issued_secrets().await

@@ -1,7 +1,8 @@
 use rustls_pki_types::{ServerName, UnixTime};
 
 use super::*;
-use crate::ca::fixtures::{HOUR, NOW, hours, self_signed, web};
+use crate::ca::certificate::Certificate;
+use crate::ca::fixtures::{HOUR, Made, NOW, ca_params, hours, issue, revocation_list, self_signed, web};
 use crate::ca::key::KeyAlgorithm;
 use crate::ca::roots::{RootOptions, rotate};
 use crate::ca::store::memory::Memory;
@@ -13,7 +14,7 @@ fn believes(identity: &OwnIdentity, authority: &Authority, names: &WorkloadNames
     let peer = authority.issue(&PublicKey::from_own_key(&key), names, HOUR, NOW).unwrap();
     let now = UnixTime::since_unix_epoch(Duration::from_secs(NOW.unix_timestamp().try_into().unwrap()));
     let name = ServerName::try_from("any.example").unwrap();
-    identity.verifier().verify_server_cert(&peer.leaf, &[], &name, &[], now).is_ok()
+    identity.verifier(None).verify_server_cert(&peer.leaf, &[], &name, &[], now).is_ok()
 }
 
 #[tokio::test]
@@ -81,7 +82,45 @@ async fn a_peer_of_another_trust_domain_or_without_an_identity_is_not_believed()
     let now = UnixTime::since_unix_epoch(Duration::from_secs(NOW.unix_timestamp().try_into().unwrap()));
     let name = ServerName::try_from("any.example").unwrap();
     assert!(
-        identity.verifier().verify_server_cert(&host.leaf, &[], &name, &[], now).is_err(),
+        identity.verifier(None).verify_server_cert(&host.leaf, &[], &name, &[], now).is_err(),
         "a host is no workload"
     );
+}
+
+#[tokio::test]
+async fn a_peer_that_a_list_of_the_ca_revokes_is_not_believed() {
+    let mut params = ca_params("root");
+    params.key_usages.push(rcgen::KeyUsagePurpose::CrlSign);
+    let ca = Made::root(params);
+    let authority = |lists| {
+        let (signer, key) = (ca.signer().clone(), ca.key());
+        Arc::new(Authority::new(signer, key, Vec::new(), ca.root_bundle(), lists, NOW).unwrap())
+    };
+    let peer = issue(&authority(Vec::new()), HOUR, NOW).leaf;
+    let identity = OwnIdentity::default();
+    let mut own = OwnCertificate::new(web().id().clone(), HOUR, identity.clone());
+    let now = UnixTime::since_unix_epoch(Duration::from_secs(NOW.unix_timestamp().try_into().unwrap()));
+    let name = ServerName::try_from("any.example").unwrap();
+    let verify = || identity.verifier(None).verify_server_cert(&peer, &[], &name, &[], now).map(drop);
+    own.refresh(&authority(Vec::new()), NOW).unwrap();
+    assert_eq!(verify(), Ok(()));
+    let serial = Certificate::from_der(peer.clone()).unwrap().serial;
+    own.refresh(&authority(vec![revocation_list(&ca, &serial)]), NOW).unwrap();
+    assert_eq!(verify(), Err(rustls::CertificateError::Revoked.into()));
+}
+
+#[tokio::test]
+async fn where_it_is_known_who_is_there_nobody_else_of_the_mesh_is_believed() {
+    let authority = self_signed(&Memory::default()).await.authority;
+    let identity = OwnIdentity::default();
+    OwnCertificate::new(web().id().clone(), HOUR, identity.clone()).refresh(&authority, NOW).unwrap();
+    let peer = issue(&authority, HOUR, NOW).leaf;
+    let now = UnixTime::since_unix_epoch(Duration::from_secs(NOW.unix_timestamp().try_into().unwrap()));
+    let name = ServerName::try_from("any.example").unwrap();
+    let is_believed = |namespace: &str, account: &str| {
+        let wanted = SpiffeId::new("cluster.local", namespace, account).unwrap();
+        identity.verifier(Some(wanted)).verify_server_cert(&peer, &[], &name, &[], now).is_ok()
+    };
+    assert!(is_believed("shop", "web"));
+    assert!(!is_believed("shop", "db") && !is_believed("other", "web"));
 }

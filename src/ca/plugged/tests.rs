@@ -2,7 +2,8 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::symlink;
 
 use super::*;
-use crate::ca::fixtures::{Made, NOW, ca_params, issue, openssl_verify};
+use crate::ca::distribution::{self, MapNames};
+use crate::ca::fixtures::{Made, NOW, ca_params, hours, issue, namespace, openssl_verify, revocation_list};
 use crate::ca::store::memory::Memory;
 use crate::store::objects::ObjectName;
 
@@ -154,12 +155,62 @@ async fn unrelated_roots_are_refused_and_reordered_ones_are_the_same() {
     assert!(matches!(plugged.reload(&store, &authority, NOW).await, Err(PluggedError::UnrelatedRoots(_))));
 }
 
-#[test]
-fn a_revocation_list_comes_along_and_must_parse() {
+#[tokio::test]
+async fn all_revocation_lists_of_the_file_come_along_and_must_be_good() {
+    let may_revoke = |name| {
+        let mut params = ca_params(name);
+        params.key_usages.push(rcgen::KeyUsagePurpose::CrlSign);
+        params
+    };
+    let root = Made::root(may_revoke("root"));
+    let ca = root.below(may_revoke("signer"));
     let folder = tempfile::tempdir().unwrap();
-    write(folder.path(), &two_levels());
-    let garbage = super::super::pem::encode("X509 CRL", &[1, 2, 3]);
-    fs::write(folder.path().join("ca-crl.pem"), garbage).unwrap();
-    let error = Files::read(folder.path()).unwrap().authority(NOW).unwrap_err();
-    assert!(matches!(error, PluggedError::Material { reason: MaterialError::RevocationList, .. }), "{error}");
+    write(folder.path(), &ca);
+    let load = |lists: &str| {
+        fs::write(folder.path().join("ca-crl.pem"), lists).unwrap();
+        Files::read(folder.path()).unwrap().authority(NOW).map(Option::unwrap)
+    };
+    let encode = |list: &[u8]| super::super::pem::encode("X509 CRL", list);
+    let [of_root, of_signer] = [&root, &ca].map(|issuer| encode(&revocation_list(issuer, "07")));
+    let both = format!("{of_root}{of_signer}");
+    let authority = load(&both).unwrap();
+    assert_eq!(authority.revocations().len(), 2);
+    let maps = distribution::wanted(
+        &authority,
+        &[namespace("shop", &[])],
+        &BTreeMap::new(),
+        "istio-system",
+        &MapNames::default(),
+    );
+    let map = maps.iter().find(|map| &*map.name.name == distribution::CRL_MAP).unwrap();
+    assert_eq!(map.data["ca-crl.pem"], both);
+    // Signed with another key than that of the issuer it names.
+    let forged = encode(&revocation_list(&Made::root(may_revoke("root")), "07"));
+    let garbage = encode(&[1, 2, 3]);
+    let cut = format!("{of_root}-----BEGIN X509 CRL-----\nAAAA\n");
+    for bad in [garbage, forged, cut, String::new()] {
+        let error = load(&bad).unwrap_err();
+        let material =
+            matches!(&error, PluggedError::Material { reason: MaterialError::RevocationList(_), .. });
+        assert!(material, "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_ca_that_is_seen_too_early_is_taken_once_it_is_valid() {
+    let store = Memory::default();
+    let folder = tempfile::tempdir().unwrap();
+    let root = Made::root(ca_params("root"));
+    write(folder.path(), &root.below(ca_params("first signer")));
+    let (mut plugged, authority) = Plugged::load(folder.path(), NOW).unwrap().unwrap();
+    let mut params = ca_params("second signer");
+    params.not_before = NOW + hours(1);
+    let second = root.below(params);
+    write(folder.path(), &second);
+    assert!(plugged.reload(&store, &authority, NOW).await.is_err());
+    assert!(plugged.is_waiting());
+    assert!(plugged.reload(&store, &authority, NOW).await.unwrap().is_none(), "said once");
+    let next = plugged.reload(&store, &authority, NOW + hours(2)).await.unwrap().unwrap();
+    assert_eq!(next.signer(), second.signer());
+    assert!(!plugged.is_waiting());
 }

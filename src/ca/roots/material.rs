@@ -1,6 +1,7 @@
 //! The Secret `istio-ca-secret` as typed material, and the edits that rotation makes to it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -24,6 +25,8 @@ const NEXT_KEY: &str = "next-ca-key.pem";
 
 const PHASE: &str = "ca.portcullis.dev/rollover-phase";
 const SINCE: &str = "ca.portcullis.dev/rollover-since";
+/// In seconds.
+const LONGEST_LIFE: &str = "ca.portcullis.dev/longest-life";
 
 /// Where a replacement of the CA key stands; see [`super::rollover`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,12 +75,13 @@ impl Material {
         let refused = |reason| RootError::Refused { secret: options.secret_name(), reason };
         let key = PrivateKey::from_pem(self.secret.bytes(CA_KEY))
             .map_err(|error| refused(MaterialError::Key(CA_KEY, error)))?;
-        let mut roots = self.roots.clone().without_expired(now);
+        let mut roots = self.roots.clone();
         for extra in options.extra_roots.iter() {
             roots.insert(extra.clone());
         }
-        let authority =
-            Authority::new(self.certificate.clone(), key, Vec::new(), roots, None, now).map_err(refused)?;
+        let roots = roots.without_expired(now);
+        let authority = Authority::new(self.certificate.clone(), key, Vec::new(), roots, Vec::new(), now)
+            .map_err(refused)?;
         Ok(SelfSigned { authority: Arc::new(authority), rollover: self.rollover.clone(), material: self })
     }
 
@@ -91,6 +95,21 @@ impl Material {
             self.set(CA_KEY, key.to_pem().to_string());
         }
         self.set_roots(RootBundle::new(std::iter::once(root).chain(previous.iter().cloned())));
+    }
+
+    /// The longest life that callers of the CSR service could get so far, as it was noted.
+    pub fn longest_life(&self) -> Option<Duration> {
+        let seconds = self.secret.annotations.get(LONGEST_LIFE)?.parse().ok()?;
+        Some(Duration::from_secs(seconds))
+    }
+
+    /// Notes a life that is longer than any before; says whether it is. A shorter one does not shorten what was issued.
+    pub(super) fn note_longest_life(&mut self, life: Option<Duration>) -> bool {
+        let Some(life) = life.filter(|life| self.longest_life().is_none_or(|noted| noted < *life)) else {
+            return false;
+        };
+        self.secret.annotations.insert(LONGEST_LIFE.to_owned(), life.as_secs().to_string());
+        true
     }
 
     pub(super) fn set_roots(&mut self, roots: RootBundle) {

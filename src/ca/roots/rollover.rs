@@ -5,7 +5,7 @@
 //! 3. **drop**: the roots of other keys leave the bundle; the replacement is over.
 //!
 //! A phase is entered only once the previous one has reached everyone: [`Reach`] says who is missing. What the CA
-//! writes itself (ConfigMaps, Secrets of accounts) is looked at; callers of the CSR service cannot be, so the
+//! writes itself (ConfigMaps, Secrets of accounts and of hosts) is looked at; callers of the CSR service cannot be, so the
 //! longest life that a certificate may have must pass.
 
 use std::time::Duration;
@@ -18,6 +18,7 @@ use crate::ca::accounts;
 use crate::ca::bundle::RootBundle;
 use crate::ca::certificate::Certificate;
 use crate::ca::distribution::{self, MapNames};
+use crate::ca::hosts;
 use crate::ca::key::PrivateKey;
 use crate::ca::profile;
 use crate::ca::store::{Secret, Store, StoreError};
@@ -142,7 +143,7 @@ async fn missing<S: Store>(
     let mut missing = Vec::new();
     let secrets = match material.rollover {
         RolloverState::Steady => return Ok(Reach::default()),
-        _ => store.secrets(accounts::SECRET_TYPE).await?,
+        _ => [store.secrets(accounts::SECRET_TYPE).await?, store.issued_secrets().await?].concat(),
     };
     match &material.rollover {
         RolloverState::Steady => {}
@@ -196,15 +197,17 @@ async fn maps_without<S: Store>(
 }
 
 fn trusts(secret: &Secret, root: &Certificate) -> bool {
-    RootBundle::from_pem(secret.bytes(accounts::ROOT_CERT)).is_ok_and(|bundle| bundle.contains(root))
+    let key = if hosts::is_ours(secret) { hosts::ROOTS } else { accounts::ROOT_CERT };
+    RootBundle::from_pem(secret.bytes(key)).is_ok_and(|bundle| bundle.contains(root))
 }
 
-/// Whether the certificate in an account's Secret verifies against this root alone.
+/// Whether the certificate in a Secret of an account or a host verifies against this root alone.
 fn is_signed_by(secret: &Secret, root: &Certificate, now: OffsetDateTime) -> bool {
-    let Ok(chain) = Certificate::from_pem(secret.bytes(accounts::CERT_CHAIN)) else { return false };
+    let key = if hosts::is_ours(secret) { hosts::CERTIFICATE } else { accounts::CERT_CHAIN };
+    let Ok(chain) = Certificate::from_pem(secret.bytes(key)) else { return false };
     let Some((leaf, rest)) = chain.split_first() else { return false };
     let bundle = RootBundle::new([root.clone()]);
-    crate::ca::authority::verify(leaf.der(), rest, &bundle, webpki::KeyUsage::client_auth(), now).is_ok()
+    crate::ca::authority::verify(leaf.der(), rest, &bundle, webpki::KeyUsage::server_auth(), now).is_ok()
 }
 
 #[cfg(test)]

@@ -239,3 +239,36 @@ async fn an_rsa_root_signs_too() {
     let root = load_or_create(&Memory::default(), &rsa, NOW).await.unwrap();
     assert!(verifies(&root, &root, NOW));
 }
+
+#[tokio::test]
+async fn the_longest_life_that_was_ever_given_stays_noted() {
+    let store = Memory::default();
+    let mut root = self_signed(&store).await;
+    assert_eq!(root.material.longest_life(), None);
+    for (given, noted) in [(100, 100), (50, 100), (400, 400)] {
+        let options = RootOptions { longest_life: Some(given * HOUR), ..options() };
+        // A replica that does not write leaves it to the one that does.
+        assert!(matches!(check(&store, &options, &root, false, NOW).await.unwrap(), Checked::Unchanged));
+        if let Checked::Reloaded(next) = check(&store, &options, &root, true, NOW).await.unwrap() {
+            root = *next;
+        }
+        assert_eq!(root.material.longest_life(), Some(noted * HOUR));
+        assert!(matches!(check(&store, &options, &root, true, NOW).await.unwrap(), Checked::Unchanged));
+    }
+    let renewed = rotate(&store, &options(), NOW).await.unwrap();
+    assert_eq!(renewed.material.longest_life(), Some(400 * HOUR));
+}
+
+#[tokio::test]
+async fn a_superseded_root_leaves_the_bundle_when_it_ends() {
+    let store = Memory::default();
+    load_or_create(&store, &short_lived(), NOW).await.unwrap();
+    let root = rotate(&store, &options(), NOW).await.unwrap();
+    assert_eq!((root.authority.roots().len(), root.bundle_ends()), (2, Some(NOW + HOUR)));
+    let at = async |now| check(&store, &options(), &root, false, now).await.unwrap();
+    assert!(matches!(at(NOW + HOUR).await, Checked::Unchanged));
+    let Checked::Reloaded(pruned) = at(NOW + HOUR + Duration::from_secs(1)).await else {
+        panic!("the bundle changes");
+    };
+    assert_eq!((pruned.authority.roots().len(), pruned.bundle_ends()), (1, None));
+}

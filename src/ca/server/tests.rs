@@ -1,3 +1,4 @@
+use arc_swap::ArcSwap;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
@@ -175,4 +176,33 @@ async fn a_stop_ends_the_listener() {
         tokio::task::yield_now().await;
     }
     assert!(running.call(&roots, None).await.is_err());
+}
+
+#[tokio::test]
+async fn a_connection_of_before_a_change_is_asked_to_go_and_its_identity_is_verified_anew() {
+    let mut running = Running::start().await;
+    let first = running.authority.load_full();
+    let identity = running.identity(&first);
+    let connect = async |identity: &Identity| {
+        let anchors = first.roots().iter().map(Certificate::der);
+        let shown = Some((identity.chain.clone(), identity.key.to_der().unwrap()));
+        ca_client::connect(&running.address, Some("localhost"), anchors, shown).await.unwrap()
+    };
+    let mut sender = connect(&identity).await;
+    sender.ready().await.unwrap();
+    // Another CA takes over and the root of the first one is not trusted any more.
+    let (store, options) = (Memory::default(), RootOptions::default());
+    let next = crate::ca::roots::load_or_create(&store, &options, now()).await.unwrap().authority;
+    running.authority.store(Arc::clone(&next));
+    let origin = "https://localhost".parse().unwrap();
+    let mut client =
+        IstioCertificateServiceClient::with_origin(ca_client::GrpcService(connect(&identity).await), origin);
+    let csr = csr::create(&PrivateKey::generate(KeyAlgorithm::EcdsaP256).unwrap()).unwrap();
+    let request = IstioCertificateRequest { csr, validity_duration: 60, metadata: None };
+    let refused = client.create_certificate(request).await.unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::Unauthenticated);
+    assert!(running.endpoint.refresh(&next, now()).unwrap());
+    while sender.ready().await.is_ok() {
+        tokio::task::yield_now().await;
+    }
 }

@@ -2,6 +2,7 @@ use tonic::Code;
 
 use super::*;
 use crate::ca::authn::Method;
+use crate::ca::certificate::Certificate;
 use crate::ca::csr;
 use crate::ca::fixtures;
 use crate::ca::fixtures::{HOUR, Made, NOW, ca_params, greedy_request, web};
@@ -23,7 +24,7 @@ fn service(authority: Arc<Authority>, limits: Limits) -> CertificateService {
 fn request(authority: &Authority, message: IstioCertificateRequest) -> Request<IstioCertificateRequest> {
     let issued = fixtures::issue(authority, HOUR, NOW);
     let mut request = Request::new(message);
-    request.extensions_mut().insert(PeerCertificate(issued.leaf));
+    request.extensions_mut().insert(PeerChain(authority.chain_der(issued.leaf).into()));
     request
 }
 
@@ -63,7 +64,8 @@ async fn ca_18_the_last_element_holds_every_root() {
     let second = Made::root(ca_params("second"));
     let mut roots = ca.root_bundle();
     roots.insert(second.signer().clone());
-    let authority = Authority::new(ca.signer().clone(), ca.key(), ca.chain(), roots, None, NOW).unwrap();
+    let authority =
+        Authority::new(ca.signer().clone(), ca.key(), ca.chain(), roots, Vec::new(), NOW).unwrap();
     let chain = call(&Arc::new(authority), message(&good_csr(), 0)).await.unwrap();
     assert_eq!(chain.len(), 3);
     assert_eq!(Certificate::from_pem(chain[2].as_bytes()).unwrap().len(), 2);
@@ -85,10 +87,12 @@ async fn failures_inside_are_opaque() {
     short.not_after = NOW;
     let ca = Made::root(short);
     let before = NOW - time::Duration::minutes(5);
-    let authority =
-        Authority::new(ca.signer().clone(), ca.key(), Vec::new(), ca.root_bundle(), None, before).unwrap();
-    let authority = Arc::new(authority);
     let other = fixtures::authority().await;
+    let mut roots = ca.root_bundle();
+    roots.insert(other.signer().clone());
+    let authority =
+        Authority::new(ca.signer().clone(), ca.key(), Vec::new(), roots, Vec::new(), before).unwrap();
+    let authority = Arc::new(authority);
     let status = service(Arc::clone(&authority), Limits::default())
         .create_certificate(request(&other, message(&good_csr(), 0)))
         .await
@@ -112,15 +116,15 @@ async fn callers_without_proof_learn_nothing() {
 
 #[tokio::test]
 async fn a_genuine_certificate_that_names_nobody_is_counted() {
-    use crate::ca::csr::PublicKey;
-    use crate::ca::profile::SubjectName;
-    let authority = fixtures::authority().await;
-    let service = service(Arc::clone(&authority), Limits::default());
-    let key = PublicKey::from_own_key(&PrivateKey::generate(KeyAlgorithm::EcdsaP256).unwrap());
-    let names = [SubjectName::Dns("web.shop".to_owned())];
-    let issued = authority.issue_server(&key, &names, HOUR, NOW).unwrap();
+    let ca = Made::root(ca_params("root"));
+    let authority =
+        Authority::new(ca.signer().clone(), ca.key(), Vec::new(), ca.root_bundle(), Vec::new(), NOW).unwrap();
+    let service = service(Arc::new(authority), Limits::default());
+    let mut params = rcgen::CertificateParams::new(vec!["web.shop".to_owned()]).unwrap();
+    (params.not_before, params.not_after) = (NOW, NOW + HOUR);
     let mut request = Request::new(message(&good_csr(), 0));
-    request.extensions_mut().insert(PeerCertificate(issued.leaf));
+    let leaf = ca.below(params).signer().der().clone();
+    request.extensions_mut().insert(PeerChain([leaf].into()));
     let status = service.create_certificate(request).await.unwrap_err();
     assert_eq!(status.message(), "request authenticate failure");
     assert_eq!(service.metrics.id_extraction_errors.get(), 1);
@@ -183,4 +187,32 @@ fn bearer_headers() {
     assert_eq!(bearer("bearer abc "), Some("abc"));
     assert_eq!(bearer("Basic abc"), None);
     assert_eq!(bearer("abc"), None);
+}
+
+#[tokio::test]
+async fn a_certificate_is_verified_for_each_call_as_roots_lists_and_time_are_then() {
+    let mut params = ca_params("root");
+    params.key_usages.push(rcgen::KeyUsagePurpose::CrlSign);
+    let (ca, other) = (Made::root(params), Made::root(ca_params("other")));
+    let authority = |lists| {
+        let (signer, key) = (ca.signer().clone(), ca.key());
+        Arc::new(Authority::new(signer, key, Vec::new(), ca.root_bundle(), lists, NOW).unwrap())
+    };
+    let first = authority(Vec::new());
+    let issued = fixtures::issue(&first, HOUR, NOW);
+    let chain = PeerChain([issued.leaf.clone()].into());
+    let call = async |authority: Arc<Authority>, clock: fn() -> OffsetDateTime| {
+        let service = CertificateService { clock, ..service(authority, Limits::default()) };
+        let mut request = Request::new(message(&good_csr(), 0));
+        request.extensions_mut().insert(chain.clone());
+        service.create_certificate(request).await.map(drop).map_err(|status| status.code())
+    };
+    assert_eq!(call(first.clone(), || NOW).await, Ok(()));
+    assert_eq!(call(first, || NOW + 2 * HOUR).await, Err(Code::Unauthenticated), "it has ended");
+    let (signer, key) = (other.signer().clone(), other.key());
+    let next = Authority::new(signer, key, Vec::new(), other.root_bundle(), Vec::new(), NOW).unwrap();
+    assert_eq!(call(Arc::new(next), || NOW).await, Err(Code::Unauthenticated), "its root was dropped");
+    let serial = Certificate::from_der(issued.leaf.clone()).unwrap().serial;
+    let revoked = authority(vec![fixtures::revocation_list(&ca, &serial)]);
+    assert_eq!(call(revoked, || NOW).await, Err(Code::Unauthenticated), "a list revokes it");
 }

@@ -2,7 +2,7 @@
 
 use super::directory::Directory;
 use super::kubernetes::{Kubernetes, Needs};
-use super::{Account, CertificateRequest, ConfigMap, Namespace, Revision, Secret, Store, StoreError};
+use super::{Account, ConfigMap, IngressHosts, Namespace, Revision, Secret, Store, StoreError};
 use crate::store::objects::ObjectName;
 
 /// One of the stores there are.
@@ -68,8 +68,8 @@ impl Store for AnyStore {
         ask!(self, accounts())
     }
 
-    async fn certificate_requests(&self) -> Result<Vec<CertificateRequest>, StoreError> {
-        ask!(self, certificate_requests())
+    async fn ingresses(&self) -> Result<Vec<IngressHosts>, StoreError> {
+        ask!(self, ingresses())
     }
 
     async fn issued_secrets(&self) -> Result<Vec<Secret>, StoreError> {

@@ -24,8 +24,7 @@ use zeroize::Zeroizing;
 
 use self::watches::Watches;
 use super::{
-    Account, CertificateRequest, ConfigMap, Namespace, Revision, Secret, Store, StoreError, Version,
-    documents,
+    Account, ConfigMap, IngressHosts, Namespace, Revision, Secret, Store, StoreError, Version, documents,
 };
 use crate::ca::certificate::hex;
 use crate::ca::hosts;
@@ -229,11 +228,12 @@ impl Store for Directory {
         Ok(self.documents()?.accounts.into_iter().collect())
     }
 
-    async fn certificate_requests(&self) -> Result<Vec<CertificateRequest>, StoreError> {
-        let documents = self.documents()?;
-        let mut requests = documents.requests;
-        requests.retain(|request| !documents.secrets.contains(&request.secret));
-        Ok(requests)
+    async fn ingresses(&self) -> Result<Vec<IngressHosts>, StoreError> {
+        let mut documents = self.documents()?;
+        for ingress in &mut documents.ingresses {
+            ingress.requests.retain(|request| !documents.secrets.contains(&request.secret));
+        }
+        Ok(documents.ingresses)
     }
 
     async fn issued_secrets(&self) -> Result<Vec<Secret>, StoreError> {

@@ -8,9 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 use zeroize::Zeroizing;
 
-use super::{Account, CertificateRequest, ConfigMap, Namespace, Secret, SecretBytes, Version};
+use super::{Account, CertificateRequest, ConfigMap, IngressHosts, Namespace, Secret, SecretBytes, Version};
 use crate::annotations::issue_certificate;
 use crate::store::objects::ObjectName;
 
@@ -97,26 +99,36 @@ pub fn namespace(document: &Value) -> Result<Namespace, String> {
     })
 }
 
-/// What an Ingress asks for; nothing without the annotation.
-pub fn certificate_requests(document: &Value) -> Vec<CertificateRequest> {
-    let annotations = texts(document.pointer("/metadata/annotations"));
-    let (true, Ok(ingress)) = (issue_certificate::is_asked_for(&annotations), name(document)) else {
-        return Vec::new();
-    };
+/// What an Ingress says about hosts; it asks for nothing without the annotation.
+pub fn ingress(document: &Value) -> Result<IngressHosts, String> {
+    let ingress = name(document)?;
     let list = |pointer: &str| document.pointer(pointer).and_then(Value::as_array).into_iter().flatten();
-    let of_rules = || list("/spec/rules").filter_map(|rule| rule.get("host")?.as_str()).map(str::to_owned);
-    list("/spec/tls")
-        .filter_map(|entry| {
-            let secret = entry.get("secretName")?.as_str()?;
-            let hosts = entry.get("hosts").and_then(Value::as_array).into_iter().flatten();
-            let hosts: Vec<String> = hosts.filter_map(Value::as_str).map(str::to_owned).collect();
-            Some(CertificateRequest {
-                ingress: ingress.clone(),
-                secret: ObjectName::new(ingress.namespace.clone(), secret),
-                hosts: if hosts.is_empty() { of_rules().collect() } else { hosts },
-            })
+    let of_rules: Vec<String> = list("/spec/rules")
+        .filter_map(|rule| rule.get("host")?.as_str())
+        .map(str::to_ascii_lowercase)
+        .collect();
+    let request = |entry: &Value| {
+        let secret = entry.get("secretName")?.as_str()?;
+        let hosts = entry.get("hosts").and_then(Value::as_array).into_iter().flatten();
+        let hosts: Vec<String> = hosts.filter_map(Value::as_str).map(str::to_owned).collect();
+        Some(CertificateRequest {
+            ingress: ingress.clone(),
+            secret: ObjectName::new(ingress.namespace.clone(), secret),
+            hosts: if hosts.is_empty() { of_rules.clone() } else { hosts },
         })
-        .collect()
+    };
+    let requests = match issue_certificate::is_asked_for(&texts(document.pointer("/metadata/annotations"))) {
+        true => list("/spec/tls").filter_map(request).collect(),
+        false => Vec::new(),
+    };
+    let created = document.pointer("/metadata/creationTimestamp").and_then(Value::as_str);
+    let created = created.and_then(|text| OffsetDateTime::parse(text, &Rfc3339).ok());
+    Ok(IngressHosts {
+        created: created.map(OffsetDateTime::unix_timestamp),
+        requests,
+        claims: of_rules,
+        ingress,
+    })
 }
 
 /// What concerns the CA in a set of manifests; documents of other kinds are passed over.
@@ -124,7 +136,7 @@ pub fn certificate_requests(document: &Value) -> Vec<CertificateRequest> {
 pub struct Documents {
     pub accounts: BTreeSet<Account>,
     pub namespaces: Vec<Namespace>,
-    pub requests: Vec<CertificateRequest>,
+    pub ingresses: Vec<IngressHosts>,
     /// Names of the Secrets that are given, and so not ours to make.
     pub secrets: BTreeSet<ObjectName>,
 }
@@ -163,7 +175,7 @@ impl Documents {
         match object.get("kind").and_then(Value::as_str) {
             Some("ServiceAccount") => self.accounts.extend(account(object)),
             Some("Namespace") => self.namespaces.extend(namespace(object)),
-            Some("Ingress") => self.requests.extend(certificate_requests(object)),
+            Some("Ingress") => self.ingresses.extend(ingress(object)),
             Some("Secret") => self.secrets.extend(name(object)),
             _ => {}
         }

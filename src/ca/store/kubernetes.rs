@@ -18,8 +18,7 @@ use zeroize::Zeroizing;
 
 use self::mirror::{Collection, Decode, Mirror, follow, list};
 use super::{
-    Account, CertificateRequest, ConfigMap, Namespace, Revision, Secret, Store, StoreError, Version,
-    documents,
+    Account, ConfigMap, IngressHosts, Namespace, Revision, Secret, Store, StoreError, Version, documents,
 };
 use crate::ca::authn::impersonation::Pod;
 use crate::ca::{accounts, distribution, hosts, plugged, roots};
@@ -64,7 +63,7 @@ struct Mirrors {
     secrets: Option<Arc<Mirror<Secret>>>,
     namespaces: Arc<Mirror<Namespace>>,
     config_maps: [(&'static str, Arc<Mirror<ConfigMap>>); 3],
-    requests: Option<Arc<Mirror<Vec<CertificateRequest>>>>,
+    ingresses: Option<Arc<Mirror<IngressHosts>>>,
     issued: Option<Arc<Mirror<Secret>>>,
     pods: Option<Arc<Mirror<Pod>>>,
 }
@@ -83,7 +82,7 @@ impl Kubernetes {
         let storage = collection_in(&needs.storage_namespace, SECRETS);
         for name in [roots::SECRET_NAME, plugged::SECRET_NAME] {
             let secret = storage.clone().with_fields(format!("metadata.name={name}"));
-            watches.start(secret, |_, _| Some(()));
+            watches.start(secret, |_, version| Some(version.to_owned()));
         }
         let maps = [distribution::ROOT_MAP, distribution::CLASSIC_MAP, distribution::CRL_MAP];
         let mirrors = Mirrors {
@@ -91,7 +90,7 @@ impl Kubernetes {
             secrets: needs.accounts.then(|| watches.start(secrets_of(accounts::SECRET_TYPE), decode_secret)),
             namespaces: watches.start(namespace_collection(), decode_namespace),
             config_maps: maps.map(|name| (name, watches.start(config_maps(name), decode_config_map))),
-            requests: needs.hosts.then(|| watches.start(ingress_collection(), decode_requests)),
+            ingresses: needs.hosts.then(|| watches.start(ingress_collection(), decode_ingress)),
             issued: needs.hosts.then(|| watches.start(issued_collection(), decode_secret)),
             pods: needs.pods.then(|| watches.start(Collection::new("/api/v1/pods"), decode_pod)),
             changes,
@@ -113,7 +112,7 @@ impl Kubernetes {
     }
 
     /// From the mirror where there is one, else from the API server.
-    async fn all<T: Clone>(
+    async fn all<T: Clone + PartialEq>(
         &self,
         mirror: impl FnOnce(&Mirrors) -> Option<&Mirror<T>>,
         collection: Collection,
@@ -251,9 +250,8 @@ impl Store for Kubernetes {
         self.all(|mirrors| mirrors.accounts.as_deref(), account_collection(), decode_account).await
     }
 
-    async fn certificate_requests(&self) -> Result<Vec<CertificateRequest>, StoreError> {
-        let all = self.all(|it| it.requests.as_deref(), ingress_collection(), decode_requests).await?;
-        Ok(all.into_iter().flatten().collect())
+    async fn ingresses(&self) -> Result<Vec<IngressHosts>, StoreError> {
+        self.all(|mirrors| mirrors.ingresses.as_deref(), ingress_collection(), decode_ingress).await
     }
 
     async fn issued_secrets(&self) -> Result<Vec<Secret>, StoreError> {
@@ -273,7 +271,7 @@ struct Watches {
 }
 
 impl Watches {
-    fn start<T: Clone + Send + 'static>(
+    fn start<T: Clone + PartialEq + Send + 'static>(
         &mut self,
         collection: Collection,
         decode: Decode<T>,
@@ -398,8 +396,8 @@ fn decode_namespace(document: &Value, _: &str) -> Option<Namespace> {
     documents::namespace(document).ok()
 }
 
-fn decode_requests(document: &Value, _: &str) -> Option<Vec<CertificateRequest>> {
-    Some(documents::certificate_requests(document)).filter(|requests| !requests.is_empty())
+fn decode_ingress(document: &Value, _: &str) -> Option<IngressHosts> {
+    documents::ingress(document).ok().filter(|it| !it.claims.is_empty() || !it.requests.is_empty())
 }
 
 fn decode_pod(document: &Value, _: &str) -> Option<Pod> {

@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{
-    Account, CertificateRequest, ConfigMap, Namespace, Revision, Secret, Store, StoreError, Version,
-};
+use super::{Account, ConfigMap, IngressHosts, Namespace, Revision, Secret, Store, StoreError, Version};
 use crate::ca::hosts;
 use crate::store::objects::ObjectName;
 
@@ -16,7 +14,7 @@ pub struct Contents {
     pub config_maps: BTreeMap<ObjectName, ConfigMap>,
     pub accounts: Vec<Account>,
     pub namespaces: Vec<Namespace>,
-    pub certificate_requests: Vec<CertificateRequest>,
+    pub ingresses: Vec<IngressHosts>,
     /// The answer of every read, if set.
     pub fail_reads: Option<StoreError>,
     /// The answer of every write, if set.
@@ -130,8 +128,8 @@ impl Store for Memory {
         Ok(self.readable()?.accounts.clone())
     }
 
-    async fn certificate_requests(&self) -> Result<Vec<CertificateRequest>, StoreError> {
-        Ok(self.readable()?.certificate_requests.clone())
+    async fn ingresses(&self) -> Result<Vec<IngressHosts>, StoreError> {
+        Ok(self.readable()?.ingresses.clone())
     }
 
     async fn issued_secrets(&self) -> Result<Vec<Secret>, StoreError> {

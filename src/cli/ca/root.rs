@@ -16,6 +16,9 @@ use crate::ca::roots::{self, RolloverState, SelfSigned};
 /// From here on the end of a root is announced loudly.
 const WARN_BEFORE_END: time::Duration = time::Duration::days(30);
 
+/// The longest life that a service gives by default.
+const LEAST_SETTLE: Duration = Duration::from_secs(90 * 24 * 3600);
+
 #[derive(Args)]
 pub struct ShowArgs {
     #[command(flatten)]
@@ -40,9 +43,17 @@ pub struct RotateKeyArgs {
 
 #[derive(Args)]
 struct Settle {
-    /// How long callers of the CSR service may hold on to certificates of the phase before.
-    #[arg(long = "settle", value_name = "DURATION", value_parser = duration, default_value = "90d")]
-    duration: Duration,
+    /// How long callers of the CSR service may hold on to certificates of the phase before. By default the longest life
+    /// that the service ever gave, and 90 days at least.
+    #[arg(long = "settle", value_name = "DURATION", value_parser = duration)]
+    duration: Option<Duration>,
+}
+
+impl Settle {
+    fn resolve(&self, root: &SelfSigned) -> Duration {
+        let noted = root.material.longest_life().unwrap_or_default();
+        self.duration.unwrap_or_else(|| noted.max(LEAST_SETTLE))
+    }
 }
 
 #[derive(Serialize)]
@@ -78,7 +89,7 @@ pub async fn show(context: &Context, args: ShowArgs, output: Output) -> anyhow::
         return print(context, output, &authority, None, Vec::new());
     }
     let root = context.self_signed().await?;
-    let waiting = reach(context, args.settle.duration).await?;
+    let waiting = reach(context, args.settle.resolve(&root)).await?;
     print(context, output, &root.authority, Some(&root), waiting)
 }
 
@@ -92,8 +103,7 @@ pub async fn rotate(context: &Context, args: RotateArgs, output: Output) -> anyh
 }
 
 pub async fn rotate_key(context: &Context, args: RotateKeyArgs, output: Output) -> anyhow::Result<ExitCode> {
-    context.self_signed().await?;
-    let settle = args.settle.duration;
+    let settle = args.settle.resolve(&context.self_signed().await?);
     let advanced =
         rollover::advance(&context.store, &context.root, &context.maps, settle, args.force, now()).await;
     let root = advanced?;
@@ -170,4 +180,31 @@ fn text(view: &RootView) -> String {
     }
     lines.extend(view.warnings.iter().map(|warning| format!("WARNING:  {warning}")));
     lines.join("\n") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ca::roots::{Checked, RootOptions};
+    use crate::ca::store::memory::Memory;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    #[tokio::test]
+    async fn callers_are_waited_for_as_long_as_a_certificate_may_live() {
+        let store = Memory::default();
+        let mut root = roots::load_or_create(&store, &RootOptions::default(), now()).await.unwrap();
+        let default = Settle { duration: None };
+        assert_eq!(default.resolve(&root), LEAST_SETTLE);
+        for (life, settle) in [(24 * HOUR, LEAST_SETTLE), (365 * 24 * HOUR, 365 * 24 * HOUR)] {
+            let options = RootOptions { longest_life: Some(life), ..RootOptions::default() };
+            let Checked::Reloaded(next) = roots::check(&store, &options, &root, true, now()).await.unwrap()
+            else {
+                panic!("the life is noted");
+            };
+            root = *next;
+            assert_eq!(default.resolve(&root), settle);
+        }
+        assert_eq!(Settle { duration: Some(HOUR) }.resolve(&root), HOUR);
+    }
 }

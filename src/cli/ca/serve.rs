@@ -23,6 +23,7 @@ use crate::ca::instance::{Instance, Setup};
 use crate::ca::key::KeyAlgorithm;
 use crate::ca::metrics::Metrics;
 use crate::ca::renewal::Grace;
+use crate::ca::roots::RootOptions;
 use crate::pod::PodIdentity;
 use crate::settings::Settings;
 use crate::settings::choices::{LogFormat, LogLevel};
@@ -187,5 +188,6 @@ fn options(context: &Context, args: &ServeArgs) -> anyhow::Result<Options> {
         reserved: args.grpc_host_identities.clone(),
     };
     let hosts = args.ingress_certificates.then_some(hosts);
-    Ok(Options { root: context.root.clone(), accounts, hosts, maps: context.maps })
+    let root = RootOptions { longest_life: Some(args.max_workload_cert_ttl), ..context.root.clone() };
+    Ok(Options { root, accounts, hosts, maps: context.maps })
 }

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use rustls_pki_types::pem::PemObject;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::snapshot::workloads::Workload;
 use crate::store::objects::{Decoded, Findings, Node};
+use crate::tls::mesh::{MeshClient, Standing};
 
 pub(super) fn decode(value: &Value) -> Object {
     let node: Node<'_> = serde::Deserialize::deserialize(value).unwrap();
@@ -140,6 +142,45 @@ fn a_version_that_cannot_be_read_leaves_the_last_good_one_in_force() {
     world.apply([strict("new", json!({"mtls": {"mode": "OFF"}}))]);
     world.delete(Kind::PeerAuthentication, "a", "p");
     assert_eq!(names(&world, "10.0.0.1"), [STATIC]);
+}
+
+#[test]
+fn one_pod_alone_says_who_is_at_an_address() {
+    let mut world = World::new([pod("one", "web", "10.0.0.1")]);
+    let only = |world: &World, address: &str| {
+        let only = world.compiled.snapshot.workloads.only_at(address.parse().unwrap());
+        only.map(|id| id.principal().to_owned())
+    };
+    assert_eq!(only(&world, "10.0.0.1").as_deref(), Some("cluster.local/ns/a/sa/web"));
+    assert_eq!(only(&world, "10.9.9.9"), None);
+    world.apply([pod("two", "db", "10.0.0.1")]);
+    assert_eq!(only(&world, "10.0.0.1"), None);
+}
+
+#[test]
+fn lists_that_the_ca_of_the_mesh_writes_beside_the_roots_count() {
+    let map = |name: &str, key: &str, text: &str| {
+        decode(&json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": name, "namespace": "istio-system"},
+            "data": {key: text},
+        }))
+    };
+    let authority = crate::testing::certificates::Authority::new("mesh");
+    let settings = Settings { mesh_port: Some(0), ..Settings::default() };
+    let mut world = World::with(settings, [map("istio-ca-root-cert", "root-cert.pem", &authority.pem())]);
+    let revokes = |world: &World| {
+        let pem = authority.leaf(&["web.test"]).serial(7).issue().leaf_pem;
+        let leaf = rustls_pki_types::CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
+        let id = crate::tls::spiffe::SpiffeId::parse("spiffe://cluster.local/ns/a/sa/b").unwrap();
+        let trust = world.compiled.snapshot.trust.as_ref().unwrap();
+        MeshClient::new(id, &[leaf]).standing(trust) == Standing::Revoked
+    };
+    assert!(!revokes(&world));
+    world.apply([map("istio-ca-crl", "ca-crl.pem", &authority.revocation_list(&[7]))]);
+    assert!(revokes(&world));
+    world.delete(Kind::ConfigMap, "istio-system", "istio-ca-crl");
+    assert!(!revokes(&world));
 }
 
 #[test]

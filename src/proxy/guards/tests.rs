@@ -1,5 +1,8 @@
 use std::future::poll_fn;
 
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+
 use super::*;
 use crate::settings::Settings;
 use crate::snapshot::certificates::{Binding, Certificate, HostCertificates};
@@ -13,6 +16,8 @@ use crate::tls::policy::TlsPolicy;
 use crate::tls::tickets::Tickets;
 
 const NAMESPACE: &str = "app";
+/// For those who have no certificate every moment is the same.
+const NOW: u64 = 0;
 
 /// A snapshot in which 10.0.0.1 and 10.0.0.2 are workloads, the first STRICT or not.
 fn snapshot(generation: u64, strict: bool) -> Snapshot {
@@ -79,10 +84,10 @@ async fn a_change_ends_only_what_is_denied_now() {
     }
     assert!(admit(&other, &open, "10.0.0.2:8080").is_ok());
     drop(twin);
-    guards.recheck(&open);
+    guards.recheck(&open, NOW);
     assert!(!is_denied(&first).await);
 
-    guards.recheck(&snapshot(2, true));
+    guards.recheck(&snapshot(2, true), NOW);
     assert!(is_denied(&first).await, "its twin that ended did not take it along");
     assert!(!is_denied(&other).await);
     assert!(!is_denied(&authenticated).await);
@@ -96,14 +101,14 @@ async fn whoever_waits_is_woken() {
     let guard = guards.register(plain());
     admit(&guard, &snapshot(1, false), "10.0.0.1:80").unwrap();
     let strict = snapshot(2, true);
-    tokio::join!(poll_fn(|cx| guard.poll_denied(cx)), async { guards.recheck(&strict) });
+    tokio::join!(poll_fn(|cx| guard.poll_denied(cx)), async { guards.recheck(&strict, NOW) });
 }
 
 #[test]
 fn what_is_registered_and_not_yet_checked_is_not_ended() {
     let guards = Guards::default();
     let guard = guards.register(plain());
-    guards.recheck(&snapshot(1, true));
+    guards.recheck(&snapshot(1, true), NOW);
     assert_eq!(admit(&guard, &snapshot(1, true), "10.0.0.1:80").unwrap_err().reason, Reason::Denied);
 }
 
@@ -178,4 +183,35 @@ fn a_missing_strict_policy_denies_plaintext() {
     let id = SpiffeId::parse("spiffe://cluster.local/ns/app/sa/web").unwrap();
     let known = guards.register(Peer { client: Some(Rc::new(MeshClient::new(id, &[]))), ..plain() });
     assert!(admit(&known, &dangling, "10.0.0.1:80").is_ok());
+}
+
+/// A client with a certificate that ends at `end`, in seconds since the Unix epoch.
+fn client(end: i64) -> Peer {
+    let authority = Authority::new("mesh");
+    let pem = authority.leaf(&["web.test"]).valid(end - 3600, end).issue().leaf_pem;
+    let certificate = CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
+    let id = SpiffeId::parse("spiffe://cluster.local/ns/app/sa/web").unwrap();
+    Peer { client: Some(Rc::new(MeshClient::new(id, &[certificate]))), ..plain() }
+}
+
+#[tokio::test]
+async fn a_connection_ends_with_its_certificate() {
+    let guards = Guards::default();
+    let open = snapshot(1, false);
+    let present = wall_clock();
+    assert_eq!(guards.until_first_end(present), None);
+    let end = present + 3600;
+    let [first, later] = [end, end + 60].map(|end| guards.register(client(end.try_into().unwrap())));
+    assert!(admit(&first, &open, "10.0.0.1:80").is_ok());
+    guards.recheck(&open, present);
+    assert_eq!(guards.until_first_end(end - 9), Some(Duration::from_secs(10)));
+    guards.recheck(&open, end);
+    assert!(!is_denied(&first).await, "its last second");
+    guards.recheck(&open, end + 1);
+    assert!(is_denied(&first).await && !is_denied(&later).await);
+    assert_eq!(guards.until_first_end(end + 1), Some(Duration::from_secs(60)));
+
+    let ended = guards.register(client(i64::try_from(present).unwrap() - 1));
+    assert_eq!(ended.check(&open).unwrap_err().reason, Reason::Untrusted);
+    assert_eq!(admit(&ended, &open, "10.0.0.1:80").unwrap_err().reason, Reason::Untrusted);
 }

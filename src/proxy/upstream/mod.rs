@@ -34,12 +34,22 @@ use crate::names::canonical_host;
 use crate::net::deadlines::Deadlines;
 use crate::snapshot::clusters::{Cluster, Endpoint};
 use crate::snapshot::hosts::{BackendProtocol, RoutePolicy};
-use crate::tls::client::ClientTls;
+use crate::tls::client::{ClientTls, MeshTls};
 use crate::tls::hbone_client::Via;
 use crate::tls::own_identity::OwnIdentity;
+use crate::tls::spiffe::SpiffeId;
 
-/// Whether a client may be served by an endpoint, and through which tunnel the endpoint is reached, if any.
-pub type Admit<'a> = dyn Fn(&Endpoint) -> Result<Option<Via>, UpstreamError> + 'a;
+/// Whether a client may be served by an endpoint, and how the endpoint is reached.
+pub type Admit<'a> = dyn Fn(&Endpoint) -> Result<Way, UpstreamError> + 'a;
+
+/// How an endpoint is reached.
+#[derive(Clone, Debug, Default)]
+pub struct Way {
+    /// The tunnel, if any.
+    pub via: Option<Via>,
+    /// Who has to be there, where that is known and asked for.
+    pub workload: Option<SpiffeId>,
+}
 
 /// The head of a request as it goes to a backend.
 #[derive(Clone, Copy)]
@@ -86,7 +96,7 @@ pub struct Upstream {
     pool: Pool,
     http2: Http2Pool,
     tls: ClientTls,
-    mesh: ClientTls,
+    mesh: MeshTls,
 }
 
 impl Upstream {
@@ -98,14 +108,14 @@ impl Upstream {
             http2: Http2Pool::new(limits.idle_timeout, deadlines.clone()),
             tls,
             // Without an identity these handshakes fail.
-            mesh: ClientTls::mesh(&OwnIdentity::default()),
+            mesh: MeshTls::new(&OwnIdentity::default()),
             deadlines,
         }
     }
 
     /// `mesh` is how workloads of the mesh are spoken to.
     #[must_use]
-    pub fn with_mesh(self, mesh: ClientTls) -> Self {
+    pub fn with_mesh(self, mesh: MeshTls) -> Self {
         Self { mesh, ..self }
     }
 
@@ -147,8 +157,8 @@ impl Upstream {
             let Some(endpoint) = tried.next(cluster) else {
                 return Err(Reason::NoEndpoint(cluster.unavailable.unwrap_or("no endpoint")).into());
             };
-            let via = admit(endpoint)?;
-            let key = self.key(endpoint, via, policy, &parts);
+            let way = admit(endpoint)?;
+            let key = self.key(endpoint, way, policy, &parts);
             let error = match self.attempt(&key, policy, head, &mut body, tried.count > 1).await {
                 Ok(response) => return Ok(response),
                 Err(error) => error,
@@ -250,17 +260,20 @@ impl Upstream {
         stream.unwrap_or_else(|_| Err(connect_timeout())).map(|stream| Box::new(Connection::new(stream)))
     }
 
-    fn key(&self, endpoint: &Endpoint, via: Option<Via>, policy: &RoutePolicy, parts: &Parts) -> Key {
+    fn key(&self, endpoint: &Endpoint, way: Way, policy: &RoutePolicy, parts: &Parts) -> Key {
         let (protocol, secured) = match policy.protocol {
             BackendProtocol::Http1 => (Protocol::Http1, false),
             BackendProtocol::Https => (Protocol::Http1, true),
             BackendProtocol::H2c => (Protocol::Http2, false),
             BackendProtocol::Grpcs => (Protocol::Http2, true),
         };
-        let tls = if policy.backend_mtls { &self.mesh } else { &self.tls };
-        let tls = secured.then(|| TlsIdentity { tls: tls.clone(), server_name: server_name(parts) });
+        let tls = || match policy.backend_mtls {
+            true => self.mesh.to(way.workload.as_ref()),
+            false => self.tls.clone(),
+        };
+        let tls = secured.then(|| TlsIdentity { tls: tls(), server_name: server_name(parts) });
         // Who wants TLS of its own gets it directly.
-        let via = via.filter(|_| tls.is_none());
+        let via = way.via.filter(|_| tls.is_none());
         Key { endpoint: endpoint.clone(), tls, protocol, via }
     }
 }

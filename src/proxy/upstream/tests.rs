@@ -96,7 +96,8 @@ impl Upstream {
         policy: &RoutePolicy,
         request: Request<Body>,
     ) -> Result<Response<Body>, UpstreamError> {
-        self.forward(cluster, policy, retries, &|_| Ok(None), &ClientFields::default(), request).await
+        self.forward(cluster, policy, retries, &|_| Ok(Way::default()), &ClientFields::default(), request)
+            .await
     }
 }
 

@@ -159,6 +159,8 @@ pub enum Reason {
     DanglingPolicy,
     /// The client's certificate was revoked after it connected.
     Revoked,
+    /// The client's certificate has ended, or leads to no root any more.
+    Untrusted,
     /// Policies may be about the target, and which ones cannot be told.
     Undecidable,
     /// The port is that of the workload's own proxy.
@@ -166,7 +168,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// A short word for metrics: there are nine.
+    /// A short word for metrics: there are ten.
     pub fn label(self) -> &'static str {
         match self {
             Self::NoAllowPolicy => "no_allow_policy",
@@ -176,6 +178,7 @@ impl Reason {
             Self::DanglingStrict => "dangling_strict",
             Self::DanglingPolicy => "dangling_policy",
             Self::Revoked => "revoked",
+            Self::Untrusted => "untrusted",
             Self::Undecidable => "undecidable",
             Self::NodeProxy => "node_proxy",
         }
@@ -192,6 +195,7 @@ impl Reason {
             Self::DanglingStrict => "the workload asks for a client certificate of the mesh",
             Self::DanglingPolicy => "a policy of the workload is missing",
             Self::Revoked => "the certificate of this client has been revoked",
+            Self::Untrusted => "the certificate of this client is not valid any more",
             Self::Undecidable => "the name of the backend leads to a workload that policies may be about",
             Self::NodeProxy => "the port of the backend is that of a proxy of the mesh",
         }
@@ -209,6 +213,7 @@ impl fmt::Display for Reason {
             Self::DanglingStrict => "no verified identity, and the workload's STRICT policy is missing",
             Self::DanglingPolicy => "a policy that the workload lists is missing",
             Self::Revoked => "the client's certificate has been revoked",
+            Self::Untrusted => "the client's certificate has ended or leads to no root any more",
             Self::Undecidable => {
                 "an ExternalName leads to a workload, and which policies apply cannot be told"
             }

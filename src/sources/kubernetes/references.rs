@@ -162,7 +162,10 @@ pub(super) fn named_by(settings: &Settings) -> BTreeSet<Reference> {
     }
     match &settings.mesh_trust_bundle {
         _ if !follows_mesh(settings) => {}
-        TrustPlace::ConfigMap(name) => add(Kind::ConfigMap, Some(name)),
+        place @ TrustPlace::ConfigMap(name) => {
+            add(Kind::ConfigMap, Some(name));
+            add(Kind::ConfigMap, place.lists().as_ref());
+        }
         TrustPlace::Secret(name) => add(Kind::Secret, Some(name)),
         TrustPlace::Path(_) => {}
     }

@@ -3,7 +3,8 @@
 //! ```text
 //! Pending ──good──► Good ──failure──► Good until nextUpdate ──► Error
 //!    │                └──revoked/unknown, verified──► Revoked/Unknown, staple dropped at once
-//!    └──failure──► Error          every state leads back to Good with a good answer
+//!    └──failure──► Error          every state leads back to Good with a good answer,
+//!                                  from Revoked/Unknown only with one that is newer
 //! ```
 
 use std::sync::Arc;
@@ -26,6 +27,8 @@ pub enum Failure {
     Fetch(#[from] FetchError),
     #[error(transparent)]
     Refused(#[from] Refusal),
+    #[error("the answer is no newer than the one that took the staple away")]
+    Outdated,
 }
 
 impl Failure {
@@ -35,10 +38,10 @@ impl Failure {
             Self::Fetch(FetchError::Timeout) => "timeout",
             Self::Fetch(FetchError::AddressRefused) => "address_refused",
             Self::Fetch(_) => "unreachable",
-            Self::Refused(Refusal::Revoked) => "revoked",
-            Self::Refused(Refusal::Unknown) => "unknown",
+            Self::Refused(Refusal::Revoked { .. }) => "revoked",
+            Self::Refused(Refusal::Unknown { .. }) => "unknown",
             Self::Refused(Refusal::Unsuccessful(_)) => "unsuccessful",
-            Self::Refused(_) => "refused",
+            Self::Refused(_) | Self::Outdated => "refused",
         }
     }
 }
@@ -52,6 +55,8 @@ pub struct Entry {
     /// Seconds since 1970, for people to see; the task has its own timer.
     pub next_fetch: Option<u64>,
     state: OcspState,
+    /// thisUpdate of the newest "revoked" or "unknown", in seconds since 1970. Only what is newer takes it back.
+    withdrawn: Option<u64>,
     failures: u32,
     last_error: Option<Arc<str>>,
 }
@@ -64,6 +69,7 @@ impl Entry {
             staple: None,
             next_fetch: None,
             state: OcspState::Pending,
+            withdrawn: None,
             failures: 0,
             last_error: None,
         };
@@ -123,7 +129,12 @@ impl Entry {
     /// Verifies what a responder sent at `now` (seconds since 1970).
     pub fn verify(&self, body: &[u8], now: u64) -> Result<Staple, Failure> {
         let issuer = self.wanted.issuer.as_ref().ok_or(FetchError::Internal)?;
-        Ok(verify(body, &self.wanted.leaf, issuer, now)?)
+        let staple = verify(body, &self.wanted.leaf, issuer, now)?;
+        // A cache in front of the responder, or somebody on the way to it, may still have what it said before.
+        match self.withdrawn.is_some_and(|withdrawn| staple.this_update <= withdrawn) {
+            true => Err(Failure::Outdated),
+            false => Ok(staple),
+        }
     }
 
     /// Takes over a staple from the disk. Returns how long to wait before asking.
@@ -161,13 +172,15 @@ impl Entry {
         self.failures = self.failures.saturating_add(1);
         self.last_error = Some(failure.to_string().into());
         match failure {
-            Failure::Refused(Refusal::Revoked) => {
+            Failure::Refused(Refusal::Revoked { this_update }) => {
+                self.withdrawn = self.withdrawn.max(Some(*this_update));
                 self.staple = None;
                 self.state = OcspState::Revoked;
                 // Nothing to hurry for, but a suspension may be lifted.
                 return retry_delay(u32::MAX, chance);
             }
-            Failure::Refused(Refusal::Unknown) => {
+            Failure::Refused(Refusal::Unknown { this_update }) => {
+                self.withdrawn = self.withdrawn.max(Some(*this_update));
                 self.staple = None;
                 self.state = OcspState::Unknown;
             }

@@ -131,3 +131,11 @@ fn only_clones_are_equal() {
     assert_eq!(one, one.clone());
     assert_ne!(one, ClientTls::unverified());
 }
+
+#[test]
+fn connections_to_one_workload_of_the_mesh_are_not_used_for_another() {
+    let tls = MeshTls::new(&OwnIdentity::default());
+    let [web, db] = ["web", "db"].map(|account| SpiffeId::new("cluster.local", "shop", account).unwrap());
+    assert!(tls.to(Some(&web)) == tls.clone().to(Some(&web)) && tls.to(None) == tls.to(None));
+    assert!(tls.to(Some(&web)) != tls.to(Some(&db)) && tls.to(Some(&web)) != tls.to(None));
+}

@@ -14,7 +14,7 @@ fn client(authority: &Authority, revocations: &str) -> HboneClient {
         trust_domains: vec!["cluster.local".into()],
     };
     let own = authority.workload("spiffe://cluster.local/ns/gateway/sa/gateway").issue().parse();
-    HboneClient::new(Arc::new(MeshTrust::new(bundle).unwrap()), Arc::new(own))
+    HboneClient::new(Arc::new(MeshTrust::new(bundle, 0).unwrap()), Arc::new(own))
 }
 
 /// What comes of a handshake with a workload that shows `leaf`, where `web` is to be reached.

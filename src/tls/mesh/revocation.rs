@@ -36,10 +36,6 @@ impl Revocations {
         lists.collect::<Result<_, _>>().map(Self)
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// Whether any certificate of a chain is listed by its issuer.
     pub fn revokes(&self, chain: &[CertificateDer<'_>]) -> bool {
         chain.iter().any(|certificate| {
@@ -52,36 +48,36 @@ impl Revocations {
     }
 }
 
-/// A list whose issuer is a root must have been signed by it, and the root must be allowed to. An issuer below the
-/// roots is only known in the handshake.
-fn check_signature(
+/// A list whose issuer is among `known` must have been signed by it, and the issuer must be allowed to. Another issuer
+/// is only known in the handshake.
+pub fn check_signature(
     list: &CertificateRevocationListDer<'_>,
-    roots: &[CertificateDer<'_>],
+    known: &[CertificateDer<'_>],
 ) -> Result<(), MeshTrustError> {
     let refused = |why: &str| Err(MeshTrustError::Revocations(why.into()));
     let Ok((_, list)) = CertificateRevocationList::from_der(list) else { return refused("malformed") };
-    let mut issuers = roots
+    let mut issuers = known
         .iter()
-        .filter_map(|root| X509Certificate::from_der(root).ok())
-        .map(|(_, root)| root)
-        .filter(|root| root.subject().as_raw() == list.issuer().as_raw())
+        .filter_map(|issuer| X509Certificate::from_der(issuer).ok())
+        .map(|(_, issuer)| issuer)
+        .filter(|issuer| issuer.subject().as_raw() == list.issuer().as_raw())
         .peekable();
     if issuers.peek().is_none() {
         return Ok(());
     }
     let mut signed_by_one = false;
-    for root in issuers {
-        if list.verify_signature(root.public_key()).is_err() {
+    for issuer in issuers {
+        if list.verify_signature(issuer.public_key()).is_err() {
             continue;
         }
         signed_by_one = true;
-        let usage = root.key_usage().ok().flatten();
+        let usage = issuer.key_usage().ok().flatten();
         if usage.is_none_or(|usage| usage.value.crl_sign()) {
             return Ok(());
         }
     }
     match signed_by_one {
         true => refused("its issuer may not sign revocation lists"),
-        false => refused("the root that it names as its issuer did not sign it"),
+        false => refused("the certificate that it names as its issuer did not sign it"),
     }
 }

@@ -24,7 +24,8 @@ fn leaf(authority: &CertifiedIssuer<'static, KeyPair>, uris: &[&str]) -> Certifi
 
 fn trust(pem: &str, trust_domains: &[&str]) -> Result<Arc<MeshTrust>, MeshTrustError> {
     let trust_domains = trust_domains.iter().map(|&name| name.into()).collect();
-    MeshTrust::new(TrustBundle { roots: pem.into(), trust_domains, ..TrustBundle::default() }).map(Arc::new)
+    MeshTrust::new(TrustBundle { roots: pem.into(), trust_domains, ..TrustBundle::default() }, 0)
+        .map(Arc::new)
 }
 
 fn verify(trust: &Arc<MeshTrust>, certificate: &CertificateDer<'static>) -> Result<(), String> {
@@ -126,7 +127,7 @@ fn leaf_with_serial(authority: &CertifiedIssuer<'static, KeyPair>, serial: u64) 
 fn with_lists(roots: &str, revocations: &str) -> Result<Arc<MeshTrust>, MeshTrustError> {
     let trust_domains = vec!["cluster.local".into()];
     let bundle = TrustBundle { roots: roots.into(), revocations: revocations.into(), trust_domains };
-    MeshTrust::new(bundle).map(Arc::new)
+    MeshTrust::new(bundle, 0).map(Arc::new)
 }
 
 #[test]
@@ -139,7 +140,7 @@ fn a_listed_certificate_is_refused_and_found_among_those_that_are_connected() {
     };
     let (good_client, bad_client) = (client(&good), client(&bad));
     assert_eq!(verify(&before, &bad), Ok(()));
-    assert!(!bad_client.is_revoked(&before));
+    assert_eq!(bad_client.standing(&before), Standing::Good);
     // Where the list stands makes no difference.
     let listed = list(&ours, 8);
     for after in [
@@ -148,9 +149,9 @@ fn a_listed_certificate_is_refused_and_found_among_those_that_are_connected() {
     ] {
         assert!(verify(&after, &bad).unwrap_err().contains("Revoked"));
         assert_eq!(verify(&after, &good), Ok(()));
-        assert!(bad_client.is_revoked(&after) && bad_client.is_revoked(&after));
-        assert!(!good_client.is_revoked(&after));
-        assert!(!bad_client.is_revoked(&before), "each trust is asked for itself");
+        assert_eq!([(); 2].map(|()| bad_client.standing(&after)), [Standing::Revoked; 2]);
+        assert_eq!(good_client.standing(&after), Standing::Good);
+        assert_eq!(bad_client.standing(&before), Standing::Good, "each trust is asked for itself");
     }
 }
 
@@ -163,4 +164,62 @@ fn a_list_that_would_fail_every_handshake_is_refused_at_once() {
     assert!(refused(garbage).contains("revocation list"));
     // A list of an authority that is no root is used where the authority turns up.
     assert!(with_lists(&ours.pem(), &list(&authority("below"), 8)).is_ok());
+}
+
+#[test]
+fn a_client_stays_as_long_as_its_root_and_its_trust_domain_do() {
+    let (ours, other) = (authority("ours"), authority("other"));
+    let certificate = leaf(&ours, &["spiffe://cluster.local/ns/app/sa/web"]);
+    let with = |pem: String, domain| trust(&pem, &[domain]).unwrap();
+    let first = with(ours.pem(), "cluster.local");
+    let id = first.identity(&certificate).unwrap();
+    let client = MeshClient::new(id, &[certificate]).verified_by(first);
+    let both = with(format!("{}{}", other.pem(), ours.pem()), "cluster.local");
+    assert_eq!(client.standing(&both), Standing::Good);
+    assert_eq!(client.standing(&with(other.pem(), "cluster.local")), Standing::Untrusted);
+    assert_eq!(client.standing(&both), Standing::Good, "what was untrusted once is verified anew");
+    assert_eq!(client.standing(&with(ours.pem(), "elsewhere.example")), Standing::Untrusted);
+}
+
+#[test]
+fn a_chain_ends_with_its_first_certificate_that_was_of_use() {
+    let ends_at = |seconds: i64| {
+        let mut params = CertificateParams::default();
+        params.not_before = OffsetDateTime::UNIX_EPOCH;
+        params.not_after = OffsetDateTime::from_unix_timestamp(seconds).unwrap();
+        params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().clone()
+    };
+    let (late, early, over) = (ends_at(3000), ends_at(2000), ends_at(500));
+    assert_eq!(end_of(&[late.clone(), early.clone()], 1000), 2000);
+    assert_eq!(end_of(&[early, late.clone(), over.clone()], 1000), 2000, "a root of old that came along");
+    assert_eq!(end_of(&[over, late], 1000), 500);
+}
+
+#[test]
+fn a_root_that_has_ended_verifies_nobody() {
+    let ends_at = |name: &str, seconds: i64| {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        params.not_after = OffsetDateTime::from_unix_timestamp(seconds).unwrap();
+        CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+    };
+    let (old, present) = (ends_at("old", 1000), ends_at("present", 2000));
+    let bundle = TrustBundle {
+        roots: format!("{}{}", old.pem(), present.pem()).into(),
+        trust_domains: vec!["cluster.local".into()],
+        ..TrustBundle::default()
+    };
+    let at = |now| MeshTrust::new(bundle.clone(), now).map(Arc::new);
+    let of_old = leaf(&old, &["spiffe://cluster.local/ns/app/sa/web"]);
+    let of_present = leaf(&present, &["spiffe://cluster.local/ns/app/sa/web"]);
+    let before = at(1000).unwrap();
+    assert_eq!((before.ended(), before.next_end()), (0, 1001));
+    assert!(verify(&before, &of_old).is_ok() && verify(&before, &of_present).is_ok());
+    assert!(before.is_made_of(&bundle, 1000) && !before.is_made_of(&bundle, 1001));
+    let after = at(1001).unwrap();
+    assert_eq!((after.ended(), after.next_end()), (1, 2001));
+    assert!(verify(&after, &of_old).is_err() && verify(&after, &of_present).is_ok());
+    assert_eq!(at(2001).err(), Some(MeshTrustError::Ended));
 }

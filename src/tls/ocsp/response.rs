@@ -100,10 +100,12 @@ pub enum Refusal {
     DelegateUnusable,
     #[error("the issuer's certificate cannot verify signatures")]
     IssuerUnusable,
+    /// As of `this_update`, in seconds since 1970.
     #[error("the certificate is revoked")]
-    Revoked,
+    Revoked { this_update: u64 },
+    /// As of `this_update`, in seconds since 1970.
     #[error("the responder does not know the certificate")]
-    Unknown,
+    Unknown { this_update: u64 },
     #[error(transparent)]
     Request(#[from] RequestError),
 }
@@ -128,8 +130,8 @@ pub fn verify(
         return Err(Refusal::DelegateNotValidNow);
     }
     match single.cert_status {
-        CertStatus::Revoked(_) => return Err(Refusal::Revoked),
-        CertStatus::Unknown(_) => return Err(Refusal::Unknown),
+        CertStatus::Revoked(_) => return Err(Refusal::Revoked { this_update }),
+        CertStatus::Unknown(_) => return Err(Refusal::Unknown { this_update }),
         CertStatus::Good(_) => {}
     }
     Ok(Staple { der: der.into(), this_update, next_update, produced_at: seconds(&data.produced_at) })

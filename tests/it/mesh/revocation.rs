@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use portcullis::testing::backend::Backend;
 use portcullis::testing::certificates::{Authority, PemPair};
@@ -102,6 +102,30 @@ fn a_revoked_intermediate_takes_its_clients_along() {
     open.assert_closed();
     assert!(!is_served(&mesh, &bad));
     assert!(is_served(&mesh, &good));
+}
+
+#[test]
+fn what_is_open_ends_with_its_root_and_with_its_certificate() {
+    let (root, next, backend) = (Authority::new("mesh"), Authority::new("next"), Backend::echo());
+    let mesh = trusting(&root, backend.address());
+    mesh.gateway.write("roots.yaml", &bundle(&(root.pem() + &next.pem()), ""));
+    let (old, new) = (root.workload(WEB).issue(), next.workload(WEB).issue());
+    eventually("both roots", || is_served(&mesh, &new));
+    let (mut of_old, mut of_new) = (mesh.as_(&old), mesh.as_(&new));
+    for client in [&mut of_old, &mut of_new] {
+        assert_eq!(client.get("a.example", "/").status, 200);
+    }
+    mesh.gateway.write("roots.yaml", &bundle(&next.pem(), ""));
+    of_old.assert_closed();
+    assert_eq!(of_new.get("a.example", "/").status, 200);
+    assert!(!is_served(&mesh, &old));
+
+    let now = i64::try_from(UNIX_EPOCH.elapsed().unwrap().as_secs()).unwrap();
+    let short = next.workload(WEB).valid(now - 60, now + 3).issue();
+    let mut of_short = mesh.as_(&short);
+    of_short.assert_closed();
+    assert!(!is_served(&mesh, &short), "it has ended");
+    assert_eq!(of_new.get("a.example", "/").status, 200);
 }
 
 #[test]

@@ -2,7 +2,12 @@ use super::*;
 use crate::ca::accounts::{AccountOptions, reconcile_all};
 use crate::ca::authority::verify;
 use crate::ca::fixtures::{HOUR, NOW, account, hours, issue, namespace, openssl_verify, self_signed};
+use crate::ca::hosts::HostOptions;
+use crate::ca::key::KeyAlgorithm;
+use crate::ca::renewal::Grace;
 use crate::ca::store::memory::Memory;
+use crate::ca::store::{CertificateRequest, IngressHosts};
+use crate::store::objects::ObjectName;
 
 struct World {
     store: Memory,
@@ -16,6 +21,14 @@ impl World {
             let mut contents = store.contents();
             contents.namespaces = vec![namespace("shop", &[]), namespace("istio-system", &[])];
             contents.accounts = vec![account("shop", "web"), account("shop", "db")];
+            let ingress = ObjectName::new("shop", "web");
+            let request = CertificateRequest {
+                ingress: ingress.clone(),
+                secret: ObjectName::new("shop", "tls"),
+                hosts: vec!["a.example.com".to_owned()],
+            };
+            let requests = vec![request];
+            contents.ingresses = vec![IngressHosts { ingress, created: None, claims: Vec::new(), requests }];
         }
         let world = Self { store, maps: MapNames::default() };
         world.spread(&self_signed(&world.store).await, NOW).await;
@@ -27,6 +40,10 @@ impl World {
         distribution::distribute(&self.store, &root.authority, "istio-system", &self.maps).await.unwrap();
         let done =
             reconcile_all(&self.store, &root.authority, &AccountOptions::default(), now).await.unwrap();
+        assert!(done.failed.is_empty(), "{done:?}");
+        let (grace, key) = (Grace::default(), KeyAlgorithm::default());
+        let hosts = HostOptions { key, life: 24 * 90 * HOUR, grace, reserved: Vec::new() };
+        let done = hosts::reconcile(&self.store, &root.authority, &hosts, now).await.unwrap().0;
         assert!(done.failed.is_empty(), "{done:?}");
     }
 
@@ -60,7 +77,7 @@ async fn the_three_phases_each_wait_for_everyone() {
     assert!(verifies(&trust, &start, NOW) && verifies(&start, &trust, NOW));
     let missing = world.missing(NOW).await;
     assert_eq!(missing.iter().filter(|line| line.starts_with("ConfigMap")).count(), 3, "{missing:?}");
-    assert_eq!(missing.iter().filter(|line| line.starts_with("Secret")).count(), 2, "{missing:?}");
+    assert_eq!(missing.iter().filter(|line| line.starts_with("Secret")).count(), 3, "{missing:?}");
     world.spread(&trust, NOW).await;
     let missing = world.missing(NOW).await;
     assert!(
@@ -77,7 +94,7 @@ async fn the_three_phases_each_wait_for_everyone() {
     assert!(verifies(&sign, &trust, now) && verifies(&trust, &sign, now));
     assert!(!verifies(&sign, &start, now), "whoever missed phase one would fail now: hence the gate");
     let missing = world.missing(now).await;
-    assert_eq!(missing.iter().filter(|line| line.contains("old key")).count(), 2, "{missing:?}");
+    assert_eq!(missing.iter().filter(|line| line.contains("old key")).count(), 3, "{missing:?}");
     world.spread(&sign, now).await;
     assert!(matches!(world.advance(now).await, Err(RolloverError::NotReached(_))));
 

@@ -152,26 +152,36 @@ async fn a_followed_store_is_told_of_changes_and_looks_at_nothing_meanwhile() {
 }
 
 #[tokio::test]
-async fn certificate_requests_come_from_annotated_ingresses_unless_their_secret_is_given() {
+async fn ingresses_claim_the_hosts_of_their_rules_and_ask_by_annotation_unless_the_secret_is_given() {
     let (folder, store) = store();
     let manifest = r#"
 kind: Ingress
-metadata: {name: web, namespace: shop, annotations: {portcullis.dev/issue-certificate: "true"}}
+metadata:
+  name: web
+  namespace: shop
+  creationTimestamp: "2026-01-01T00:00:00Z"
+  annotations: {portcullis.dev/issue-certificate: "true"}
 spec:
   tls: [{secretName: one, hosts: [a.example]}, {secretName: rules}, {secretName: given, hosts: [c.example]}]
   rules: [{host: b.example}]
 ---
 kind: Ingress
 metadata: {name: other, namespace: shop, annotations: {nginx.ingress.kubernetes.io/issue-certificate: "true"}}
-spec: {tls: [{secretName: two, hosts: [d.example]}]}
+spec: {tls: [{secretName: two, hosts: [d.example]}], rules: [{host: D.example}]}
 ---
 kind: Secret
 metadata: {name: given, namespace: shop}
 "#;
     fs::write(folder.path().join("manifests/web.yaml"), manifest).unwrap();
-    let requests = store.certificate_requests().await.unwrap();
-    let seen: Vec<_> = requests.iter().map(|it| format!("{} {}", it.secret, it.hosts.join(","))).collect();
+    let ingresses = store.ingresses().await.unwrap();
+    let seen: Vec<_> = ingresses
+        .iter()
+        .flat_map(|ingress| &ingress.requests)
+        .map(|it| format!("{} {}", it.secret, it.hosts.join(",")))
+        .collect();
     assert_eq!(seen, ["shop/one a.example", "shop/rules b.example"]);
+    let claims: Vec<_> = ingresses.iter().map(|it| (it.created, it.claims.join(","))).collect();
+    assert_eq!(claims, [(Some(1_767_225_600), "b.example".to_owned()), (None, "d.example".to_owned())]);
     store.write_secret(&secret("one")).await.unwrap();
     assert!(store.issued_secrets().await.unwrap().is_empty(), "not every Secret in the state is a host's");
 }

@@ -82,7 +82,7 @@ pub struct Mirror<T> {
     changes: watch::Sender<u64>,
 }
 
-impl<T: Clone> Mirror<T> {
+impl<T: Clone + PartialEq> Mirror<T> {
     /// An empty one; `changes` grows with everything that happens to it.
     pub fn new(changes: watch::Sender<u64>) -> Self {
         Self { items: Mutex::default(), changes }
@@ -93,10 +93,15 @@ impl<T: Clone> Mirror<T> {
         self.items().as_ref().map(|items| items.values().map(|item| item.value.clone()).collect())
     }
 
-    /// Takes over what we wrote ourselves, so that it is not written again before the watch tells of it.
+    /// Takes over a new version, from the watch or of our own making: what we wrote is not written again before the
+    /// watch tells of it. Nothing changes where only parts of the object did that are not kept.
     pub fn put(&self, name: ObjectName, version: &str, value: T) {
         if let Some(items) = self.items().as_mut() {
-            items.insert(name, Item { version: version.to_owned(), value });
+            let item = Item { version: version.to_owned(), value };
+            let before = items.insert(name, item.clone());
+            if before.is_some_and(|before| before.value == item.value) {
+                return;
+            }
         }
         self.changes.send_modify(|count| *count += 1);
     }
@@ -144,7 +149,12 @@ pub async fn list<T>(
 }
 
 /// Keeps `mirror` up to date for as long as it is not dropped.
-pub async fn follow<T: Clone>(api: Api, collection: Collection, decode: Decode<T>, mirror: &Mirror<T>) {
+pub async fn follow<T: Clone + PartialEq>(
+    api: Api,
+    collection: Collection,
+    decode: Decode<T>,
+    mirror: &Mirror<T>,
+) {
     let mut backoff = Backoff::default();
     let mut failing = false;
     loop {
@@ -193,7 +203,7 @@ async fn list_items<T>(
 }
 
 /// Takes over changes from `version` on, until something calls for a new list.
-async fn watch<T: Clone>(
+async fn watch<T: Clone + PartialEq>(
     api: &Api,
     collection: &Collection,
     decode: Decode<T>,
@@ -238,7 +248,7 @@ async fn watch<T: Clone>(
 }
 
 /// The version after a line of a watch, where it has one.
-fn take_line<T: Clone>(
+fn take_line<T: Clone + PartialEq>(
     line: &[u8],
     decode: Decode<T>,
     mirror: &Mirror<T>,
@@ -374,6 +384,9 @@ mod tests {
         assert_eq!(mirror.all().unwrap(), ["x"]);
         take(&line("MODIFIED", object("6", Some("y")))).unwrap();
         assert_eq!(mirror.all().unwrap(), ["y"]);
+        let before = count(&mirror);
+        take(&line("MODIFIED", object("7", Some("y")))).unwrap();
+        assert_eq!(count(&mirror), before, "nothing of what is kept has changed");
         take(&line("MODIFIED", object("7", None))).unwrap();
         assert!(mirror.all().unwrap().is_empty(), "of no interest any more");
         let before = count(&mirror);

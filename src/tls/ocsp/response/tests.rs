@@ -202,9 +202,9 @@ fn a_missing_null_in_the_hash_algorithm_is_no_difference() {
 fn revoked_and_unknown_are_never_staples() {
     let kit = Kit::new();
     let revoked = Answer::revoked(&kit.leaf.der, &kit.ca.der, NOW);
-    assert_eq!(kit.refusal(&revoked.sign(&kit.ca.signer())), Refusal::Revoked);
+    assert_eq!(kit.refusal(&revoked.sign(&kit.ca.signer())), Refusal::Revoked { this_update: NOW });
     let unknown = Answer::unknown(&kit.leaf.der, &kit.ca.der, NOW);
-    assert_eq!(kit.refusal(&unknown.sign(&kit.ca.signer())), Refusal::Unknown);
+    assert_eq!(kit.refusal(&unknown.sign(&kit.ca.signer())), Refusal::Unknown { this_update: NOW });
 
     // "Revoked" from anyone else is only noise.
     assert_eq!(kit.refusal(&revoked.sign(&kit.leaf.signer())), Refusal::DelegateWithoutUsage);
@@ -392,7 +392,8 @@ fn openssl_signing_as_a_delegate_is_accepted_and_revoked_is_told() {
     let response = openssl_answer(&kit, &delegate.der, &key, false, "sha256");
     assert!(verify(&response, &kit.leaf.der, &kit.ca.der, wall_clock()).is_ok());
     let response = openssl_answer(&kit, &delegate.der, &key, true, "sha256");
-    assert_eq!(verify(&response, &kit.leaf.der, &kit.ca.der, wall_clock()), Err(Refusal::Revoked));
+    let verdict = verify(&response, &kit.leaf.der, &kit.ca.der, wall_clock());
+    assert!(matches!(verdict, Err(Refusal::Revoked { .. })), "{verdict:?}");
 }
 
 #[test]
