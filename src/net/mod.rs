@@ -1,4 +1,4 @@
-//! Sockets: listening, accepting, the PROXY protocol, streams, draining, and the deadlines of all that. The only place
+//! Sockets: listening, accepting, the PROXY protocol, draining, and the deadlines of all that. The only place
 //! with `unsafe`.
 
 pub mod deadlines;
@@ -9,4 +9,3 @@ pub mod limited;
 pub mod listen;
 pub mod proxy_protocol;
 pub mod relay;
-pub mod stream;

@@ -26,14 +26,10 @@ pub enum Body {
     #[default]
     Empty,
     Full(Bytes),
-    /// From a client over HTTP/1.
-    Request(RequestBody),
-    /// From a client over HTTP/2.
-    Incoming(Box<http2::RequestBody>),
-    /// The rest of a response of an HTTP/1.1 backend.
-    Upstream(http1::ResponseBody),
-    /// A response of an HTTP/2 backend.
-    Http2(Box<ResponseBody>),
+    ClientHttp1(RequestBody),
+    ClientHttp2(Box<http2::RequestBody>),
+    BackendHttp1(http1::ResponseBody),
+    BackendHttp2(Box<ResponseBody>),
     /// In place of the body of a 101: the connection to the backend. Whoever sends the 101 on takes it out.
     Upgraded(Box<Upgraded>),
     Limited(Box<Limited>),
@@ -58,15 +54,15 @@ pub struct Recorded {
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
     #[error("client: {0}")]
-    Client(#[source] h2::Error),
+    ClientHttp2(#[source] h2::Error),
     #[error("client: {0}")]
-    Request(#[from] RequestBodyError),
+    ClientHttp1(#[from] RequestBodyError),
     #[error("the body is larger than allowed")]
     TooLarge,
     #[error("policy denies the connection now")]
     Denied,
     #[error(transparent)]
-    Upstream(#[from] UpstreamError),
+    Backend(#[from] UpstreamError),
 }
 
 impl Limited {
@@ -137,10 +133,10 @@ impl BodyError {
     /// A word for the access log.
     fn name(&self) -> &'static str {
         match self {
-            Self::Client(_) | Self::Request(_) => CLIENT_CLOSED,
+            Self::ClientHttp2(_) | Self::ClientHttp1(_) => CLIENT_CLOSED,
             Self::TooLarge => "body_too_large",
             Self::Denied => Reason::PolicyChanged.name(),
-            Self::Upstream(error) => error.reason.name(),
+            Self::Backend(error) => error.reason.name(),
         }
     }
 }
@@ -159,8 +155,8 @@ impl Body {
     /// as long before.
     pub fn allow_pause_answered(&mut self, pause: Duration) {
         match self {
-            Self::Request(body) => body.allow_pause_answered(pause),
-            Self::Incoming(body) => body.allow_pause_answered(pause),
+            Self::ClientHttp1(body) => body.allow_pause_answered(pause),
+            Self::ClientHttp2(body) => body.allow_pause_answered(pause),
             Self::Limited(limited) => limited.body.allow_pause_answered(pause),
             _ => {}
         }
@@ -170,8 +166,8 @@ impl Body {
     /// its client, who may want to send everything before it looks.
     pub fn drive_upload(&mut self, cx: &mut Context<'_>) {
         match self {
-            Self::Upstream(body) => body.drive_upload(cx),
-            Self::Http2(body) => body.drive_upload(cx),
+            Self::BackendHttp1(body) => body.drive_upload(cx),
+            Self::BackendHttp2(body) => body.drive_upload(cx),
             Self::Recorded(recorded) => recorded.body.drive_upload(cx),
             _ => {}
         }
@@ -199,12 +195,12 @@ impl http_body::Body for Body {
                 *self = Self::Empty;
                 Poll::Ready((!data.is_empty()).then(|| Ok(Frame::data(data))))
             }
-            Self::Request(body) => body.poll_frame(cx).map_err(BodyError::Request),
-            Self::Incoming(body) => body.poll_frame(cx),
+            Self::ClientHttp1(body) => body.poll_frame(cx).map_err(BodyError::ClientHttp1),
+            Self::ClientHttp2(body) => body.poll_frame(cx),
             Self::Limited(body) => body.poll_frame(cx),
             Self::Recorded(body) => body.poll_frame(cx),
-            Self::Upstream(body) => body.poll_frame(cx).map_err(BodyError::Upstream),
-            Self::Http2(body) => body.poll_frame(cx).map_err(BodyError::Upstream),
+            Self::BackendHttp1(body) => body.poll_frame(cx).map_err(BodyError::Backend),
+            Self::BackendHttp2(body) => body.poll_frame(cx).map_err(BodyError::Backend),
         }
     }
 
@@ -212,12 +208,12 @@ impl http_body::Body for Body {
         match self {
             Self::Empty | Self::Upgraded(_) => true,
             Self::Full(data) => data.is_empty(),
-            Self::Request(body) => body.is_end_stream(),
-            Self::Incoming(body) => body.is_end_stream(),
+            Self::ClientHttp1(body) => body.is_end_stream(),
+            Self::ClientHttp2(body) => body.is_end_stream(),
             Self::Limited(limited) => limited.body.is_end_stream(),
             Self::Recorded(recorded) => recorded.body.is_end_stream(),
-            Self::Upstream(body) => body.is_end_stream(),
-            Self::Http2(body) => body.is_end_stream(),
+            Self::BackendHttp1(body) => body.is_end_stream(),
+            Self::BackendHttp2(body) => body.is_end_stream(),
         }
     }
 
@@ -225,12 +221,12 @@ impl http_body::Body for Body {
         match self {
             Self::Empty | Self::Upgraded(_) => SizeHint::with_exact(0),
             Self::Full(data) => SizeHint::with_exact(data.len() as u64),
-            Self::Request(body) => body.size_hint(),
-            Self::Incoming(body) => body.size_hint(),
+            Self::ClientHttp1(body) => body.size_hint(),
+            Self::ClientHttp2(body) => body.size_hint(),
             Self::Limited(body) => body.body.size_hint(),
             Self::Recorded(body) => body.body.size_hint(),
-            Self::Upstream(body) => body.size_hint(),
-            Self::Http2(body) => body.size_hint(),
+            Self::BackendHttp1(body) => body.size_hint(),
+            Self::BackendHttp2(body) => body.size_hint(),
         }
     }
 }

@@ -15,9 +15,9 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::client_stream::ClientStream;
 use super::floods::FloodWatch;
 use crate::net::deadlines::{Deadline, Deadlines};
-use crate::net::stream::Stream;
 
 /// As much as a TLS record holds.
 const ROOM: usize = 16 * 1024;
@@ -29,7 +29,7 @@ const LARGE: usize = 8 * 1024;
 pub struct Cork(Rc<RefCell<Corked>>);
 
 struct Corked {
-    stream: Stream,
+    stream: ClientStream,
     gathered: Vec<u8>,
     sent: usize,
     floods: FloodWatch,
@@ -41,7 +41,7 @@ struct Corked {
 
 impl Cork {
     /// `header_timeout` is for a header block, from its first byte to its last.
-    pub fn new(stream: Stream, deadlines: &Deadlines, header_timeout: Duration) -> Self {
+    pub fn new(stream: ClientStream, deadlines: &Deadlines, header_timeout: Duration) -> Self {
         Self(Rc::new(RefCell::new(Corked {
             stream,
             gathered: Vec::new(),

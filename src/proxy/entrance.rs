@@ -12,6 +12,7 @@ use std::task::Poll;
 
 use tokio::net::TcpStream;
 
+use super::client_stream::ClientStream;
 use super::derived::Derived;
 use super::guards::Peer;
 use super::hbone::Hbone;
@@ -20,7 +21,6 @@ use super::pipeline::Client;
 use super::worker::Worker;
 use super::{http1, http2};
 use crate::net::proxy_protocol::{Proxied, read_header};
-use crate::net::stream::Stream;
 use crate::snapshot::TlsPort;
 use crate::telemetry::worker_stats::WorkerStats;
 use crate::tls::accept::{Accepted, HandshakeError, accept};
@@ -78,7 +78,7 @@ pub async fn client(
             let mut client = Client::new(worker.clone(), peer, port, None);
             // Who connected to the load balancer's port 443 came over TLS, which ended there.
             client.set_secure(proxied.is_some() && port == 443);
-            http1::serve(Stream::Plain(stream), &client, &worker.deadlines, worker.drain.watch()).await;
+            http1::serve(ClientStream::Plain(stream), &client, &worker.deadlines, worker.drain.watch()).await;
         }
         Entrance::Tls(tls) => match worker.handshake(stream, tls, &settings).await {
             Ok(accepted) => {
@@ -87,7 +87,7 @@ pub async fn client(
                 let port = proxied.map_or(443, |proxied| proxied.destination.port());
                 let mesh_client = accepted.identity.client.clone();
                 let client = Client::new(worker.clone(), peer, port, Some(accepted.identity));
-                let stream = Stream::Tls(Box::new(accepted.stream));
+                let stream = ClientStream::Tls(Box::new(accepted.stream));
                 let drain = worker.drain.watch();
                 let serving = async {
                     match accepted.http2 {
@@ -118,7 +118,7 @@ async fn tunnels(worker: &Rc<Worker>, stream: TcpStream, peer: SocketAddr, setti
     match worker.bound_handshake(tls.accept(stream), settings).await {
         Ok((stream, client)) => {
             worker.stats.handshakes_full.add_one();
-            let stream = Stream::Tls(Box::new(stream));
+            let stream = ClientStream::Tls(Box::new(stream));
             let tunnels = Hbone::new(worker.clone(), peer, local, client.clone());
             let serving = Rc::new(tunnels).serve(stream, settings.http2());
             match client {

@@ -24,11 +24,11 @@ use http::{HeaderValue, Method, Request, Response, StatusCode};
 use tokio::net::TcpStream;
 use tokio::task::spawn_local;
 
+use super::client_stream::ClientStream;
 use super::guards::{Denial, Guard, Peer};
 use super::http2::{self, Activity, Limits, Timing};
 use super::record::Record;
 use super::worker::Worker;
-use crate::net::stream::Stream;
 use crate::tls::mesh::MeshClient;
 use target::{Listening, Target, TargetError};
 use tunnel::{Cut, Tunnel};
@@ -88,7 +88,7 @@ impl Hbone {
 
     /// Serves the connection until it ends. When the worker goes away the client is told so, and its tunnels go on
     /// for as long as connections may.
-    pub async fn serve(self: Rc<Self>, stream: Stream, limits: Limits) {
+    pub async fn serve(self: Rc<Self>, stream: ClientStream, limits: Limits) {
         let settings = self.worker.derived().settings.clone();
         let timing =
             Timing { header_timeout: settings.client_header_timeout, keep_alive: settings.keep_alive };

@@ -13,10 +13,10 @@ use h2::server::Builder;
 pub use connection::{Activity, Timing, drive};
 pub use request::RequestBody;
 
+use super::client_stream::ClientStream;
 use super::service::{self, Service};
 use crate::net::deadlines::Deadlines;
 use crate::net::drain::DrainWatch;
-use crate::net::stream::Stream;
 
 /// Flow control of what clients send: a stream may have this much in flight.
 const STREAM_WINDOW: u32 = 256 * 1024;
@@ -54,7 +54,7 @@ impl Limits {
 
 /// Serves one connection until it ends.
 pub async fn serve<S: Service + 'static>(
-    stream: Stream,
+    stream: ClientStream,
     service: Rc<S>,
     limits: Limits,
     deadlines: &Deadlines,

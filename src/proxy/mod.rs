@@ -6,6 +6,7 @@
 mod answers;
 pub mod body;
 mod client_cert_header;
+mod client_stream;
 mod cork;
 mod date;
 mod derived;

@@ -30,6 +30,7 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 use super::answers;
 use super::body::{Body, Limited, Recorded};
 use super::client_cert_header;
+use super::client_stream::ClientStream;
 use super::derived::Derived;
 use super::guards::{Denial, Guard, Peer};
 use super::headers::{self, Claimed, ClientFields, Connection};
@@ -42,7 +43,6 @@ use super::upstream::http1::Upgraded;
 use super::worker::Worker;
 use crate::names::canonical_host;
 use crate::net::relay::relay;
-use crate::net::stream::Stream;
 use crate::snapshot::Snapshot;
 use crate::snapshot::clusters::{Cluster, Endpoint};
 use crate::snapshot::hosts::{Action, Route};
@@ -334,7 +334,7 @@ impl Service for Client {
         self.worker.stats.panics.add_one();
     }
 
-    async fn upgraded(&self, client: Stream, read_ahead: bytes::BytesMut, mut backend: Upgraded) {
+    async fn upgraded(&self, client: ClientStream, read_ahead: bytes::BytesMut, mut backend: Upgraded) {
         let guard = backend.guard.take();
         let idle = backend.idle;
         let (backend, first) = backend.into_parts();

@@ -6,9 +6,9 @@ use bytes::BytesMut;
 use http::{Request, Response, Version};
 
 use super::body::Body;
+use super::client_stream::ClientStream;
 use super::http1::{HeadError, HeadLimits};
 use super::upstream::http1::Upgraded;
-use crate::net::stream::Stream;
 
 /// How long clients may take, and how much they may send, as the settings say at the time of each request.
 #[derive(Clone, Copy, Debug)]
@@ -37,5 +37,10 @@ pub trait Service {
     fn panicked(&self);
 
     /// Takes over a connection whose protocol changed.
-    fn upgraded(&self, client: Stream, read_ahead: BytesMut, backend: Upgraded) -> impl Future<Output = ()>;
+    fn upgraded(
+        &self,
+        client: ClientStream,
+        read_ahead: BytesMut,
+        backend: Upgraded,
+    ) -> impl Future<Output = ()>;
 }

@@ -16,7 +16,7 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     ("src/tls", CONTROL_PLANE),
     ("src/http_exchange", &["proxy"]),
     ("src/names", &["proxy"]),
-    ("src/net", &["proxy"]),
+    ("src/net", &["proxy", "snapshot", "tls"]),
     ("src/snapshot", &["proxy"]),
     ("src/telemetry", &["proxy"]),
     ("src/tls", &["proxy"]),

@@ -17,7 +17,7 @@ use tokio_util::io::poll_read_buf;
 use super::chunked::{ChunkDecoder, Piece};
 use super::head::Framing;
 use crate::net::deadlines::{Deadline, Deadlines};
-use crate::net::stream::Stream;
+use crate::proxy::client_stream::ClientStream;
 
 /// Bytes that one read makes room for: enough for any ordinary head, and more while a body streams in.
 const READ_HEAD: usize = 8 * 1024;
@@ -34,7 +34,7 @@ pub(super) struct Connection {
 }
 
 struct Io {
-    stream: Stream,
+    stream: ClientStream,
     input: BytesMut,
     eof: bool,
 }
@@ -74,7 +74,7 @@ pub enum RequestBodyError {
 }
 
 impl Connection {
-    pub fn new(stream: Stream, deadlines: &Deadlines) -> Rc<Self> {
+    pub fn new(stream: ClientStream, deadlines: &Deadlines) -> Rc<Self> {
         let io = Io { stream, input: BytesMut::new(), eof: false };
         let body = BodyState {
             decoder: Decoder::Length(0),
@@ -187,7 +187,7 @@ impl Connection {
     }
 
     /// Takes the stream and the bytes read ahead, when the protocol changes.
-    pub fn into_parts(self: Rc<Self>) -> Option<(Stream, BytesMut)> {
+    pub fn into_parts(self: Rc<Self>) -> Option<(ClientStream, BytesMut)> {
         let io = Rc::into_inner(self)?.io.into_inner();
         Some((io.stream, io.input))
     }

@@ -20,8 +20,8 @@ use http::{Request, Response, Version};
 
 use crate::net::deadlines::{Deadline, Deadlines};
 use crate::net::drain::DrainWatch;
-use crate::net::stream::Stream;
 use crate::proxy::body::Body;
+use crate::proxy::client_stream::ClientStream;
 use crate::proxy::headers::takes_trailers;
 use crate::proxy::service::{Limits, Service};
 use crate::proxy::upstream::http1::Upgraded;
@@ -42,7 +42,12 @@ const READ_AHEAD: usize = 16 * 1024;
 const LAST_REQUEST: Duration = Duration::from_secs(2);
 
 /// Serves one connection until it ends.
-pub async fn serve(stream: Stream, service: &impl Service, deadlines: &Deadlines, mut drain: DrainWatch) {
+pub async fn serve(
+    stream: ClientStream,
+    service: &impl Service,
+    deadlines: &Deadlines,
+    mut drain: DrainWatch,
+) {
     let connection = Connection::new(stream, deadlines);
     let mut deadline = deadlines.deadline(Duration::ZERO);
     let mut first = true;
@@ -173,7 +178,7 @@ async fn exchange(
 fn request(connection: &Rc<Connection>, head: Head) -> Request<Body> {
     let body = match connection.is_body_read() {
         true => Body::Empty,
-        false => Body::Request(connection.request_body()),
+        false => Body::ClientHttp1(connection.request_body()),
     };
     let mut request = Request::new(body);
     *request.method_mut() = head.method;

@@ -62,7 +62,7 @@ impl Service for Echo {
         }
     }
 
-    async fn upgraded(&self, _: Stream, _: BytesMut, _: Upgraded) {}
+    async fn upgraded(&self, _: ClientStream, _: BytesMut, _: Upgraded) {}
 }
 
 /// Sends `input` to a server, piece by piece, then reads until the server closes.
@@ -74,7 +74,7 @@ async fn talk(echo: Rc<Echo>, input: &[&str]) -> String {
     let server = async {
         let (stream, _) = listener.accept().await.unwrap();
         tokio::select! {
-            () = serve(Stream::Plain(stream), &*echo, &deadlines, drain.watch()) => {}
+            () = serve(ClientStream::Plain(stream), &*echo, &deadlines, drain.watch()) => {}
             () = deadlines.run(|| None) => {}
         }
     };

@@ -14,7 +14,7 @@ use http::Request;
 
 use crate::net::deadlines::{Deadline, Deadlines, Tick};
 use crate::net::drain::DrainWatch;
-use crate::net::stream::Stream;
+use crate::proxy::client_stream::ClientStream;
 use crate::proxy::cork::Cork;
 
 /// Streams that a client may give up before their response is over, in a period. Each has cost a backend a request
@@ -83,7 +83,7 @@ impl Activity {
 
 /// Drives a connection until it ends. Each stream is given to `on_stream`, which says in `activity` that it began.
 pub async fn drive(
-    stream: Stream,
+    stream: ClientStream,
     server: &Builder,
     timing: Timing,
     activity: &Activity,

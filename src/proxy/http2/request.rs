@@ -51,7 +51,7 @@ impl RequestBody {
     ) -> Body {
         let left = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
         let pause = deadlines.deadline(longest_pause);
-        Body::Incoming(Box::new(Self {
+        Body::ClientHttp2(Box::new(Self {
             stream,
             left,
             data_ended: false,
@@ -73,7 +73,7 @@ impl RequestBody {
             if !matches!(&frame, Some(Ok(frame)) if frame.data_ref().is_some_and(Bytes::is_empty)) {
                 self.pause.reset(self.longest_pause);
             }
-            return Poll::Ready(frame.map(|frame| frame.map_err(BodyError::Client)));
+            return Poll::Ready(frame.map(|frame| frame.map_err(BodyError::ClientHttp2)));
         }
         self.signals.body_wanted.set(true);
         if self.signals.answer_moved.take() {

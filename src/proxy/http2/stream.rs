@@ -135,7 +135,7 @@ async fn linger(stream: &mut SendStream<Bytes>, signals: Option<&Signals>, deadl
 /// one before anything is forwarded. `None` where there is an error.
 async fn settle_empty(body: Body) -> Option<Body> {
     match body {
-        Body::Incoming(mut body) if body.size_hint().exact() == Some(0) => {
+        Body::ClientHttp2(mut body) if body.size_hint().exact() == Some(0) => {
             while let Some(frame) = poll_fn(|cx| body.poll_frame(cx)).await {
                 frame.ok()?;
             }

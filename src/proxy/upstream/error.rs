@@ -34,7 +34,7 @@ impl UpstreamError {
     pub fn status(&self) -> StatusCode {
         match self.body_error() {
             Some(BodyError::TooLarge) => StatusCode::PAYLOAD_TOO_LARGE,
-            Some(BodyError::Request(RequestBodyError::TimedOut)) => StatusCode::REQUEST_TIMEOUT,
+            Some(BodyError::ClientHttp1(RequestBodyError::TimedOut)) => StatusCode::REQUEST_TIMEOUT,
             _ => self.reason.status(),
         }
     }

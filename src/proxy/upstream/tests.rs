@@ -21,7 +21,7 @@ use super::http1::Upgraded;
 use super::*;
 use crate::names::object::{ObjectName, ServicePortRef};
 use crate::net::drain::Drain;
-use crate::net::stream::Stream as ClientStream;
+use crate::proxy::client_stream::ClientStream;
 use crate::proxy::http1::{HeadError, HeadLimits, serve};
 use crate::proxy::service::{Limits, Service};
 use crate::snapshot::clusters::ClusterKey;

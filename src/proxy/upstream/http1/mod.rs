@@ -145,13 +145,13 @@ fn respond(mut exchange: Exchange, head: ResponseHead) -> Response<Body> {
                 exchange.finish(keep_alive);
                 Body::Full(data)
             }
-            _ => Body::Upstream(ResponseBody::new(exchange, Decoder::Length(length), keep_alive)),
+            _ => Body::BackendHttp1(ResponseBody::new(exchange, Decoder::Length(length), keep_alive)),
         },
         Framing::Chunked => {
             let decoder = Decoder::Chunked(ChunkDecoder::default());
-            Body::Upstream(ResponseBody::new(exchange, decoder, keep_alive))
+            Body::BackendHttp1(ResponseBody::new(exchange, decoder, keep_alive))
         }
-        Framing::Close => Body::Upstream(ResponseBody::new(exchange, Decoder::Close, false)),
+        Framing::Close => Body::BackendHttp1(ResponseBody::new(exchange, Decoder::Close, false)),
     };
     let mut response = Response::new(body);
     *response.status_mut() = status;

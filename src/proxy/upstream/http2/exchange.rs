@@ -56,7 +56,7 @@ fn respond(exchange: Exchange, response: Response<RecvStream>) -> Response<Body>
     let (parts, receive) = response.into_parts();
     let body = match receive.is_end_stream() {
         true => Body::Empty,
-        false => Body::Http2(Box::new(ResponseBody::new(exchange, receive, &parts.headers))),
+        false => Body::BackendHttp2(Box::new(ResponseBody::new(exchange, receive, &parts.headers))),
     };
     Response::from_parts(parts, body)
 }

@@ -21,7 +21,7 @@ async fn a_truncated_body_is_an_error() {
         let answer = collect(get(&upstream, &cluster(&[address.await])).await.unwrap()).await;
         match (answer, reason) {
             (Ok((body, _)), None) => assert_eq!(body, "ok"),
-            (Err(crate::proxy::body::BodyError::Upstream(error)), Some(reason)) => {
+            (Err(crate::proxy::body::BodyError::Backend(error)), Some(reason)) => {
                 assert_eq!(error.reason, reason)
             }
             (answer, _) => panic!("{response}: {answer:?}"),

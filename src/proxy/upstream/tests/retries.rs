@@ -143,7 +143,7 @@ async fn a_silent_backend_times_out() {
         let error = match get(&upstream, &cluster(&[address])).await {
             Err(error) => error,
             Ok(response) => match collect(response).await {
-                Err(crate::proxy::body::BodyError::Upstream(error)) if !at_head => error,
+                Err(crate::proxy::body::BodyError::Backend(error)) if !at_head => error,
                 other => panic!("{other:?}"),
             },
         };

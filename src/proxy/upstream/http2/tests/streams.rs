@@ -193,7 +193,7 @@ async fn small_pieces_are_gathered_while_the_client_takes_nothing() {
     });
     let (upstream, cluster, policy) = (upstream(), cluster(&[address.await]), policy(BackendProtocol::H2c));
     let answer = upstream.forward_plainly(&cluster, &policy, request(Method::GET, "")).await.unwrap();
-    let Body::Http2(mut body) = answer.into_body() else { panic!("no body") };
+    let Body::BackendHttp2(mut body) = answer.into_body() else { panic!("no body") };
     poll_fn(|cx| {
         body.drive_upload(cx);
         match body.gathered.len() {

@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 
 use crate::tls::accept::TlsStream;
 
-pub enum Stream {
+pub enum ClientStream {
     Plain(TcpStream),
     Tls(Box<TlsStream>),
 }
@@ -17,11 +17,11 @@ pub enum Stream {
 macro_rules! delegate {
     ($self:expr, $stream:ident => $call:expr) => {
         match $self.get_mut() {
-            Stream::Plain(stream) => {
+            ClientStream::Plain(stream) => {
                 let $stream = Pin::new(stream);
                 $call
             }
-            Stream::Tls(stream) => {
+            ClientStream::Tls(stream) => {
                 let $stream = Pin::new(&mut **stream);
                 $call
             }
@@ -29,7 +29,7 @@ macro_rules! delegate {
     };
 }
 
-impl Stream {
+impl ClientStream {
     /// Makes dropping the stream a reset. TLS needs none: without its goodbye the end is no regular one.
     pub fn reset_at_end(&self) {
         if let Self::Plain(stream) = self {
@@ -39,13 +39,13 @@ impl Stream {
     }
 }
 
-impl AsyncRead for Stream {
+impl AsyncRead for ClientStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         delegate!(self, stream => stream.poll_read(cx, buf))
     }
 }
 
-impl AsyncWrite for Stream {
+impl AsyncWrite for ClientStream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         delegate!(self, stream => stream.poll_write(cx, buf))
     }
