@@ -13,6 +13,7 @@ pub mod hbone;
 pub mod http2;
 pub mod message;
 pub mod openssl;
+pub mod ports;
 pub mod tcp;
 pub mod wire;
 

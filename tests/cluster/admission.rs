@@ -3,9 +3,10 @@
 use super::backend::Backend;
 use super::control_plane::ControlPlane;
 use super::eventually;
-use super::gateway::{Gateway, free_ports};
+use super::gateway::Gateway;
 use super::rights::{RBAC, kubeconfig};
 use super::secrets::ingress;
+use portcullis::testing::ports;
 
 /// What is shipped, but for where it is asked and what happens where it is not there: a test has neither kube-proxy
 /// nor DNS, and must see when nobody answers.
@@ -39,7 +40,7 @@ fn what_takes_anothers_path_is_refused_and_what_will_not_work_is_warned_of() {
     plane.apply(RBAC);
     plane.namespace("admission");
     plane.apply(&Backend::start("admission").manifest("admission", "web"));
-    let [port, other] = free_ports();
+    let [port, other] = ports::free();
     plane.apply(&configuration(port));
     let mut gateway = start(&plane, port);
     let said = expect_applied(&plane, &plain("web", "a.example.com"));

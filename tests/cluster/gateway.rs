@@ -2,13 +2,14 @@
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::Duration;
 
 use portcullis::testing::client::Client;
+use portcullis::testing::ports;
 use rustix::process::{Pid, Signal, kill_process};
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
@@ -47,14 +48,14 @@ impl Gateway {
 
     /// Starts it, ready or not.
     pub fn start_only(kubeconfig: &Path, arguments: &[&str]) -> Self {
-        let ports = free_ports();
+        let ports = ports::free();
         let https = format!("--https-port={}", ports[1]);
         Self::start_on(kubeconfig, ports, &[&[&*https], arguments].concat())
     }
 
     /// Starts it in what it takes for this pod, and waits until it is ready.
     pub fn start_in_pod(kubeconfig: &Path, namespace: &str, pod: &str, arguments: &[&str]) -> Self {
-        let ports = free_ports();
+        let ports = ports::free();
         let https = format!("--https-port={}", ports[1]);
         let variables = [("POD_NAMESPACE", namespace), ("POD_NAME", pod)];
         let arguments = [&[&*https], arguments].concat();
@@ -320,12 +321,6 @@ fn ours([http, _, admin]: [u16; 3], arguments: &[&str]) -> Vec<String> {
     let fixed = ["--source=kubernetes", "--workers=1", "--bind-address=127.0.0.1"];
     let ports = [format!("--http-port={http}"), format!("--admin-port={admin}")];
     fixed.iter().chain(arguments).map(|&argument| argument.to_owned()).chain(ports).collect()
-}
-
-/// Ports that were free a moment ago.
-pub fn free_ports<const N: usize>() -> [u16; N] {
-    let listeners = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-    listeners.map(|listener| listener.local_addr().unwrap().port())
 }
 
 fn connect(port: u16) -> Result<TcpStream, String> {

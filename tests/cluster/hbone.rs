@@ -8,6 +8,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use portcullis::testing::certificates::PemPair;
 use portcullis::testing::hbone::{Answer, NodeProxy};
+use portcullis::testing::ports;
 use portcullis::testing::tcp::{TcpBackend, echo};
 use tokio::runtime::{Builder, Runtime};
 
@@ -15,7 +16,7 @@ use super::backend::Backend;
 use super::ca::{RBAC, Service, kubeconfig};
 use super::control_plane::ControlPlane;
 use super::eventually;
-use super::gateway::{Gateway, free_ports};
+use super::gateway::Gateway;
 use super::policies::{apply_crds, apply_pod};
 use super::secrets::ingress;
 
@@ -57,7 +58,7 @@ impl Mesh {
                 .replace("  tls: [{ hosts: [mesh.example.com], secretName: none }]\n", ""),
         );
         apply_pod(&plane, "ambient.istio.io/redirection: enabled", web.address());
-        let [port] = free_ports();
+        let [port] = ports::free();
         let gateway =
             Gateway::start(&plane.kubeconfig(), &[&settings(&plane, port, "ingress/istio.gateway")]);
         let tunnels = (Ipv4Addr::LOCALHOST, port).into();
@@ -214,7 +215,7 @@ fn settings(plane: &ControlPlane, port: u16, certificate: &str) -> String {
 
 /// Another gateway in the place of the pod's node proxy: at its address, with the identity of its account.
 fn node_proxy(plane: &ControlPlane, pod: IpAddr) -> Gateway {
-    let ports: [u16; 3] = free_ports();
+    let ports: [u16; 3] = ports::free();
     let [http, https, admin] = ports;
     let arguments = [
         "--source=kubernetes".to_owned(),

@@ -3,13 +3,14 @@
 
 use std::net::{IpAddr, Ipv4Addr, TcpStream};
 
+use portcullis::testing::ports;
 use portcullis::testing::wire::Wire;
 
 use super::backend::Backend;
 use super::certificates::{Authority, Pair};
 use super::control_plane::ControlPlane;
 use super::eventually;
-use super::gateway::{Gateway, free_ports};
+use super::gateway::Gateway;
 use super::secrets::ingress;
 
 const CRDS: &str = include_str!("crds.yaml");
@@ -64,7 +65,7 @@ impl Mesh {
         );
         // What a pod lists of policies by itself counts in folders only: anybody may annotate his pod.
         apply_pod(&plane, "portcullis.dev/authorization-policies: mesh/nothing", backend.address());
-        let [port] = free_ports();
+        let [port] = ports::free();
         let gateway = Gateway::start(&plane.kubeconfig(), &[&format!("--mesh-port={port}")]);
         Some(Self { plane, gateway, port, web: roots.issue_workload(WEB) })
     }

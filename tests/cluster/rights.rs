@@ -7,9 +7,10 @@ use super::backend::Backend;
 use super::certificates::Authority;
 use super::control_plane::ControlPlane;
 use super::eventually;
-use super::gateway::{Gateway, free_ports};
+use super::gateway::Gateway;
 use super::policies::apply_crds;
 use super::secrets::{create_secret, ingress};
+use portcullis::testing::ports;
 
 pub const RBAC: &str = include_str!("../../config/kubernetes/rbac.yaml");
 
@@ -52,7 +53,7 @@ fn the_rights_that_are_shipped_are_enough() {
          metadata: { namespace: rights, name: anyone }\nspec: { rules: [{}] }\n",
     );
     let config = kubeconfig(&plane, "portcullis");
-    let [mesh] = free_ports();
+    let [mesh] = ports::free();
     let flags = ["--publish-status-address=203.0.113.7", &format!("--mesh-port={mesh}")];
     let gateway = Gateway::start(&config, &flags);
     gateway.expect_https(&authority, "rights.example.com", &pair.certificate);

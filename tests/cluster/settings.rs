@@ -2,13 +2,14 @@
 
 use std::net::TcpStream;
 
+use portcullis::testing::ports;
 use serde_json::Value;
 
 use super::backend::Backend;
 use super::certificates::Authority;
 use super::control_plane::ControlPlane;
 use super::eventually;
-use super::gateway::{Gateway, free_ports};
+use super::gateway::Gateway;
 use super::secrets::{create_secret, ingress};
 
 fn configure(plane: &ControlPlane, data: &str) {
@@ -38,7 +39,7 @@ fn listeners_in_the_config_map_move_and_bad_edits_change_nothing() {
     plane.apply(&Backend::start("settings").manifest("settings", "web"));
     create_secret(&plane, "settings", "tls", &pair);
     plane.apply(&ingress("settings", "web", "settings.example.com", "tls"));
-    let [http, first, second, admin] = free_ports();
+    let [http, first, second, admin] = ports::free();
     configure(&plane, &format!("{{ https-port: '{first}' }}"));
 
     let config = plane.kubeconfig();

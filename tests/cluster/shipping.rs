@@ -9,11 +9,12 @@ use std::sync::Once;
 use std::thread;
 use std::time::Duration;
 
+use portcullis::testing::ports;
 use serde_json::Value;
 
 use super::control_plane::ControlPlane;
 use super::eventually;
-use super::gateway::{Gateway, free_ports};
+use super::gateway::Gateway;
 use super::rights::kubeconfig_of;
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
@@ -165,7 +166,7 @@ fn the_kustomization_is_accepted_and_its_arguments_run() {
     }
 
     plane.kubectl(&["apply", "-k", &format!("{ROOT}/config/kubernetes")]);
-    run_as_shipped(&plane, deployment, free_ports(), &[]);
+    run_as_shipped(&plane, deployment, ports::free(), &[]);
 }
 
 #[test]
@@ -324,7 +325,7 @@ fn a_gateway_runs_with_the_arguments_and_rights_of_the_chart() {
     let everywhere = ("{ enabled: false }", &[][..]);
     let one_namespace = ("{ enabled: true, namespace: only }", &["ingressclasses", "namespaces"][..]);
     for (scope, unwatched) in [everywhere, one_namespace] {
-        let ports @ [http, https, admin] = free_ports();
+        let ports @ [http, https, admin] = ports::free();
         let values = format!(
             "controller: {{ containerPort: {{ http: {http}, https: {https} }}, metrics: {{ port: {admin} }}, \
              ingressClassResource: {{ name: nginx, controllerValue: k8s.io/ingress-nginx }}, scope: {scope}, \

@@ -3,7 +3,7 @@
 
 use std::fs::{self, File};
 use std::io::Read;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
@@ -14,6 +14,7 @@ use portcullis::testing::certificates::{Authority, PemPair};
 use portcullis::testing::client::Client;
 use portcullis::testing::frames::Frames;
 use portcullis::testing::http2::Http2;
+use portcullis::testing::ports;
 use portcullis::testing::{PATIENCE, eventually};
 use tempfile::TempDir;
 
@@ -79,7 +80,7 @@ impl Setup {
         let settings = self.folder.path().join("settings.yaml");
         fs::write(&settings, &self.settings).unwrap();
         let proxied = self.settings.contains("use-proxy-protocol: true");
-        let ports = free_ports();
+        let ports = ports::free();
         let log = self.folder.path().join("log");
         let process = Command::new(env!("CARGO_BIN_EXE_portcullis"))
             .arg("serve")
@@ -102,12 +103,6 @@ impl Setup {
         gateway.wait_until_it_answers(proxied);
         gateway
     }
-}
-
-/// Ports that were free a moment ago.
-fn free_ports() -> [u16; 3] {
-    let listeners = [(); 3].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
-    listeners.map(|listener| listener.local_addr().unwrap().port())
 }
 
 /// A running gateway.

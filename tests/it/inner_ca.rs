@@ -16,6 +16,7 @@ use portcullis::testing::backend::Backend;
 use portcullis::testing::certificates::{Authority, PemPair};
 use portcullis::testing::client::Client;
 use portcullis::testing::hbone::NodeProxy;
+use portcullis::testing::ports;
 use portcullis::testing::tcp::TcpBackend;
 use portcullis::testing::{eventually, eventually_async};
 use rustls::pki_types::pem::PemObject;
@@ -63,7 +64,8 @@ impl State {
 }
 
 fn free_port() -> u16 {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
+    let [port] = ports::free();
+    port
 }
 
 fn provider() -> Arc<rustls::crypto::CryptoProvider> {

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use portcullis::settings::Class;
 use portcullis::settings::schema::FIELDS;
+use portcullis::testing::ports;
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -36,7 +37,7 @@ fn ten_restarts_under_load_lose_nothing() {
         // An address more, a port more, and both gone again.
         gateway.set("bind-address", "[127.0.0.1, 127.0.0.2]");
         serving = gateway.until_after(serving);
-        let port = free_port();
+        let [port] = ports::free();
         gateway.set("mesh-port", &port.to_string());
         serving = gateway.until_after(serving);
         TcpStream::connect(("127.0.0.1", port)).expect("the port that was added");
@@ -348,11 +349,6 @@ fn changes_are_counted_by_class_across_generations() {
     gateway.set("workers", "3");
     gateway.until_after(serving);
     gateway.until("the next generation counts on", |status| changes(status) == (Some(2), Some(1)));
-}
-
-/// A port that was free a moment ago.
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// `portcullis diff` and the running gateway agree on every setting: what is dynamic is applied, what needs a

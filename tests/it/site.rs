@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use portcullis::testing::certificates::{Authority, PemPair};
+use portcullis::testing::ports;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -64,7 +65,7 @@ impl Plan {
         let settings = plan.folder.path().join("settings.yaml");
         fs::write(&settings, &plan.settings).unwrap();
         let log = plan.folder.path().join("log");
-        let [http, https, admin] = free_ports();
+        let [http, https, admin] = ports::free_addresses();
         let process = Command::new(env!("CARGO_BIN_EXE_portcullis"))
             .args(["serve", "--bind-address", "127.0.0.1"])
             .arg("--settings")
@@ -507,13 +508,6 @@ fn replace(path: &Path, text: &str) {
     let staged = path.with_file_name(".staged");
     fs::write(&staged, text).unwrap();
     fs::rename(staged, path).unwrap();
-}
-
-/// Ports that were free a moment ago.
-fn free_ports() -> [SocketAddr; 3] {
-    [(); 3]
-        .map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap())
-        .map(|listener| listener.local_addr().unwrap())
 }
 
 #[track_caller]

@@ -1,6 +1,6 @@
 //! A gateway of the mesh with its certificates, before a workload.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::Command;
 use std::thread;
@@ -10,6 +10,7 @@ use portcullis::testing::certificates::{Authority, PemPair};
 use portcullis::testing::client::Client;
 use portcullis::testing::eventually;
 use portcullis::testing::message::Response;
+use portcullis::testing::ports;
 use portcullis::testing::wire::Wire;
 
 use crate::gateway::{Gateway, Setup};
@@ -111,7 +112,7 @@ impl Mesh {
 
     /// With the pod of `setup`, too.
     pub fn start_with(setup: Setup, ca: Ca, backend: SocketAddr, settings: &[&str]) -> Self {
-        let [port, hbone] = [free_port(), free_port()];
+        let [port, hbone] = ports::free_addresses();
         let pair = Authority::new("public").leaf(&["a.example"]).issue();
         let ingress = Ingress::new("a", "a.example").path("Prefix", "/", "web").tls("a-tls");
         let setup = setup
@@ -176,11 +177,6 @@ impl Mesh {
         });
         answer.unwrap()
     }
-}
-
-/// A port that was free a moment ago.
-fn free_port() -> SocketAddr {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
 }
 
 pub fn peer_authentication(mode: &str) -> String {

@@ -2,12 +2,13 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use portcullis::testing::ports;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustix::process::{Pid, Signal, kill_process};
 use rustls_pki_types::CertificateDer;
@@ -51,9 +52,7 @@ impl Plan {
         fs::write(manifests.join("app.crt"), leaf.pem()).unwrap();
         fs::write(manifests.join("app.key"), key.serialize_pem()).unwrap();
         let root = authority.der().clone();
-        // All are held until all are known, so that no two are the same.
-        let free: Vec<_> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-        let ports = [0, 1, 2].map(|n| free[n].local_addr().unwrap());
+        let ports = ports::free_addresses();
         let settings = [("workers", "2"), ("access-log", "false"), ("worker-shutdown-timeout", "60s")];
         let settings = settings.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();
         let plan = Self { folder, root, ports, program: env!("CARGO_BIN_EXE_portcullis").into(), settings };
