@@ -180,6 +180,7 @@ const KUBERNETES_ONLY: &[&str] = &[
     "publish-status-address",
     "publish-service",
     "report-node-internal-ip-address",
+    "election-id",
     "update-status-on-shutdown",
 ];
 

@@ -54,6 +54,7 @@ pub const FLAGS: &[&str] = &[
     "publish-status-address",
     "publish-service",
     "report-node-internal-ip-address",
+    "election-id",
     "update-status-on-shutdown",
     "log-level",
     "log-format",
