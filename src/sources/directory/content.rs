@@ -21,10 +21,8 @@ pub struct Content {
     /// Kinds that are not read, each once; the first so many.
     pub unknown: Vec<Unknown>,
     pub findings: Vec<Diagnostic>,
-    /// Objects that are there but cannot be used: what they were before stays.
-    pub unusable: HashSet<(Kind, ObjectName)>,
-    /// It cannot be told which objects something here is meant to be, so that any may be missing: the writer may not
-    /// be done.
+    /// Something is there that cannot be read or used. What is missing may be in it or after it, for the writer may not
+    /// be done: whatever was defined before stays.
     pub broken: bool,
     /// There is nothing but white space, as in a file that was truncated to be written again.
     pub empty: bool,
@@ -202,8 +200,7 @@ impl<'a, H: BuildHasher> Manifest<'a, H> {
                 let defined = Defined { object, digest: self.hasher.hash_one(node) };
                 self.define(line, defined);
             }
-            Decoded::Unusable(kind, Some(name)) => _ = self.content.unusable.insert((kind, name)),
-            Decoded::Unusable(_, None) => self.content.broken = true,
+            Decoded::Unusable(..) => self.content.broken = true,
             Decoded::Unknown(unknown) if self.unknown.contains(&unknown) => {}
             Decoded::Unknown(_) if self.unknown.len() >= MOST => self.more_unknown += 1,
             Decoded::Unknown(unknown) => {

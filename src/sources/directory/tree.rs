@@ -239,7 +239,7 @@ impl Tree {
 
     /// Whether `place` has files that could be read last time.
     fn is_read(&self, place: &Arc<Place>) -> bool {
-        self.units.contains_key(place) && !self.waits.is_in_trouble(place)
+        self.units.contains_key(place) && !self.waits.is_in_trouble(place) && !self.waits.is_missed(place)
     }
 
     /// `path` is not there any more under this name, unless there is another by now.

@@ -71,6 +71,11 @@ impl Waits {
         self.troubles.contains_key(place)
     }
 
+    /// Whether the files of `place` were not there when they were looked for last.
+    pub fn is_missed(&self, place: &Arc<Place>) -> bool {
+        self.gone.contains_key(place)
+    }
+
     /// Plans to read `place` again; whether this is the first time. A fault that `passes` by itself is tried until
     /// it has.
     pub fn retry(&mut self, place: &Arc<Place>, passes: bool, now: Instant) -> bool {

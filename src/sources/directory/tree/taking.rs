@@ -41,9 +41,8 @@ impl Tree {
         let defined: Vec<_> = content.objects.iter().map(|defined| (defined.id(), defined.digest)).collect();
         let kept: AHashSet<_> = defined.iter().map(|(id, _)| id).collect();
         // Where a document could not be read, what is missing may be in it.
-        let stays = |(id, _): &(ObjectId, u64)| content.broken || content.unusable.contains(id);
         let (mut objects, gone): (Vec<_>, Vec<_>) =
-            before.into_vec().into_iter().filter(|(id, _)| !kept.contains(id)).partition(stays);
+            before.into_vec().into_iter().filter(|(id, _)| !kept.contains(id)).partition(|_| content.broken);
         objects.extend(defined);
         for defined in content.objects {
             self.define(place, defined);
