@@ -417,12 +417,11 @@ impl Control {
             let before = std::mem::replace(&mut self.compiled, next);
             let hosts = std::mem::take(&mut self.compiled.recertified);
             self.keep(&changes, &hosts, &before.snapshot.settings);
-            if !first {
-                replaced::log(&before.snapshot.certificates, &self.compiled.snapshot.certificates, &hosts);
-            }
-            if first {
+            let snapshot = &mut self.compiled.snapshot;
+            match first {
                 // Numbers go on where the generation before has got to.
-                self.compiled.snapshot.generation += self.handover.snapshot;
+                true => snapshot.generation += self.handover.snapshot,
+                false => replaced::log(&before.snapshot.certificates, &snapshot.certificates, &hosts),
             }
             self.stapler.follow(&self.compiled.staple_demand);
         }

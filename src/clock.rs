@@ -7,7 +7,12 @@ pub fn since_epoch() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
+/// Seconds since the Unix epoch, as staples and the ends of client certificates have them. No system call on Linux.
+pub fn seconds() -> u64 {
+    since_epoch().as_secs()
+}
+
 /// Seconds since the Unix epoch, as certificates and findings have them.
 pub fn now() -> i64 {
-    i64::try_from(since_epoch().as_secs()).unwrap_or(i64::MAX)
+    i64::try_from(seconds()).unwrap_or(i64::MAX)
 }

@@ -13,10 +13,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use slab::Slab;
 
+use crate::clock;
 use crate::names::object::ObjectName;
 use crate::snapshot::Snapshot;
 use crate::snapshot::policies::{Connection, Reason};
@@ -108,11 +109,6 @@ impl Denial {
             None => self.reason.to_string(),
         }
     }
-}
-
-/// Seconds since the Unix epoch; no system call on Linux.
-pub fn wall_clock() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 impl Entry {
@@ -247,7 +243,7 @@ impl Guard {
             return Err(Denial { policy: None, reason: Reason::DanglingPolicy });
         };
         entry.target = Some(Target { address, namespace: namespace.clone() });
-        let decision = entry.decide(snapshot, wall_clock);
+        let decision = entry.decide(snapshot, clock::seconds);
         let workloads = snapshot.workloads.at(address.ip(), namespace);
         entry.admission = Admission {
             // A name is resolved later.
@@ -283,7 +279,7 @@ impl Guard {
     /// It is denied by now.
     pub fn check(&self, snapshot: &Snapshot) -> Result<(), Denial> {
         let open = self.guards.0.open.borrow();
-        open.get(self.slot).map_or(Ok(()), |entry| entry.decide(snapshot, wall_clock).map(drop))
+        open.get(self.slot).map_or(Ok(()), |entry| entry.decide(snapshot, clock::seconds).map(drop))
     }
 
     pub fn admission(&self) -> Admission {

@@ -61,26 +61,12 @@ impl Record {
                 admission: Admission::default(),
             })
         });
-        Self::begin(worker, request.method().clone(), log)
-    }
-
-    /// For what came in place of a request: its head could not be read.
-    pub fn unread(worker: &Rc<Worker>, version: Version, client: IpAddr, tls: bool) -> Self {
-        let mut nothing = Request::new(());
-        *nothing.version_mut() = version;
-        // No method that a client could have sent by itself is made up.
-        *nothing.method_mut() = Method::from_bytes(b"-").unwrap_or_default();
-        *nothing.uri_mut() = Uri::from_static("*");
-        Self::new(worker, &nothing, client, tls)
-    }
-
-    fn begin(worker: &Rc<Worker>, method: Method, log: Option<Box<Logged>>) -> Self {
         worker.stats.requests.add_one();
         worker.stats.requests_in_flight.enter();
         Self {
             worker: worker.clone(),
             started: Instant::now(),
-            method,
+            method: request.method().clone(),
             // What a client that leaves before there is a response is counted as.
             status: StatusCode::from_u16(499).unwrap_or(StatusCode::BAD_REQUEST),
             route: None,
@@ -91,6 +77,16 @@ impl Record {
             tunnel: false,
             log,
         }
+    }
+
+    /// For what came in place of a request: its head could not be read.
+    pub fn unread(worker: &Rc<Worker>, version: Version, client: IpAddr, tls: bool) -> Self {
+        let mut nothing = Request::new(());
+        *nothing.version_mut() = version;
+        // No method that a client could have sent by itself is made up.
+        *nothing.method_mut() = Method::from_bytes(b"-").unwrap_or_default();
+        *nothing.uri_mut() = Uri::from_static("*");
+        Self::new(worker, &nothing, client, tls)
     }
 
     /// The host, in canonical form.

@@ -15,8 +15,9 @@ use tokio::task::{JoinHandle, spawn_local};
 
 use super::derived::Derived;
 use super::entrance::{self, Entrance, OpenConnection};
-use super::guards::{Guards, wall_clock};
+use super::guards::Guards;
 use super::upstream::Upstream;
+use crate::clock;
 use crate::net::deadlines::{Deadlines, TICK, Tick};
 use crate::net::drain::{Closing, Drain};
 use crate::net::handshakes::Handshakes;
@@ -214,7 +215,7 @@ impl Worker {
     fn tick(&self) -> Option<Duration> {
         self.access_log.flush();
         self.refresh();
-        let wall_clock = wall_clock();
+        let wall_clock = clock::seconds();
         self.with_snapshot(|snapshot| self.guards.recheck(snapshot, wall_clock));
         self.guards.flush(&self.stats.policies);
         let now = self.deadlines.now();

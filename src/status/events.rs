@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use imbl::OrdMap;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -21,6 +21,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 use super::MANAGER;
+use crate::clock;
 use crate::diagnostics::{Diagnostic, ObjectRef, Severity};
 use crate::sources::IngressStatus;
 use crate::sources::kubernetes::Resource;
@@ -75,7 +76,7 @@ impl Writer {
         leader: &watch::Receiver<bool>,
     ) -> bool {
         let mut left = false;
-        let now = now();
+        let now = clock::seconds();
         for (diagnostic, finding) in &mut self.findings {
             let period = period(diagnostic, now);
             if finding.announced == Some(period) {
@@ -97,11 +98,6 @@ impl Writer {
         }
         left
     }
-}
-
-/// Seconds since the Unix epoch.
-fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 fn hash_of(diagnostic: &Diagnostic) -> u64 {

@@ -25,8 +25,8 @@ use objects::{
     ObjectName, PairFields, PeerAuthentication, Pod, ReadyPolicy, Secret, Service,
 };
 pub use policies::LastGood;
-use references::{ingress_clusters, ingress_secrets, pem_hosts, service_of, staplable_leaf};
-pub use references::{ingress_hosts, www_partners};
+use references::{ingress_clusters, pem_hosts, service_of, staplable_leaf};
+pub use references::{ingress_hosts, ingress_secrets, www_partners};
 use table::{Entry, Table};
 
 /// The key of a ConfigMap that holds the root certificates of a mesh, as istiod writes it.

@@ -35,7 +35,7 @@ pub fn www_partners(ingress: &Ingress) -> BTreeSet<HostPattern> {
 }
 
 /// The Secrets that it names in `spec.tls`.
-pub(super) fn ingress_secrets(ingress: &Ingress) -> BTreeSet<ObjectName> {
+pub fn ingress_secrets(ingress: &Ingress) -> BTreeSet<ObjectName> {
     let secrets = ingress.tls.iter().filter_map(|tls| tls.secret.name());
     secrets.map(|secret| ObjectName::new(ingress.metadata.name.namespace.clone(), secret)).collect()
 }

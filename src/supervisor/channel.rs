@@ -6,13 +6,11 @@
 //! gateway to run. Buffers are wiped, because session ticket keys pass through them.
 
 use std::fs::File;
-use std::io::{self, IoSlice, IoSliceMut, Write};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::FileExt;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
@@ -23,6 +21,8 @@ use serde::de::DeserializeOwned;
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 use zeroize::Zeroizing;
+
+use super::memory;
 
 /// Bytes of a message as it goes through the socket.
 const LARGEST_BY_SOCKET: usize = 64 * 1024;
@@ -159,9 +159,7 @@ fn send(
     if bytes.len() <= LARGEST_BY_SOCKET {
         return send_bytes(channel, &bytes, descriptors);
     }
-    let mut memory =
-        File::from(memfd_create("portcullis-message", MemfdFlags::CLOEXEC).map_err(io::Error::from)?);
-    memory.write_all(&bytes)?;
+    let memory = memory::holding("portcullis-message", &bytes)?;
     let descriptors: Vec<_> = [memory.as_fd()].into_iter().chain(descriptors.iter().copied()).collect();
     send_bytes(channel, IN_MEMORY, &descriptors)
 }
@@ -212,21 +210,14 @@ fn try_receive<M: DeserializeOwned>(channel: BorrowedFd<'_>) -> Result<Option<Re
     }
     bytes.truncate(received.bytes);
     if *bytes == IN_MEMORY && !descriptors.is_empty() {
-        bytes = read_memory(&File::from(descriptors.remove(0)))?;
+        let memory = File::from(descriptors.remove(0));
+        if memory.metadata()?.len() > LARGEST as u64 {
+            return Err(ChannelError::TooLarge);
+        }
+        bytes = memory::contents(&memory)?;
     }
     let message = serde_json::from_slice(&bytes);
     Ok(Some(Received { message: message.map_err(|error| malformed(&error))?, descriptors }))
-}
-
-/// The message in this memory, read from its start wherever the sender left off.
-fn read_memory(memory: &File) -> Result<Zeroizing<Vec<u8>>, ChannelError> {
-    let length = usize::try_from(memory.metadata()?.len()).unwrap_or(usize::MAX);
-    if length > LARGEST {
-        return Err(ChannelError::TooLarge);
-    }
-    let mut bytes = Zeroizing::new(vec![0; length]);
-    memory.read_exact_at(&mut bytes, 0)?;
-    Ok(bytes)
 }
 
 fn malformed(error: &serde_json::Error) -> ChannelError {
@@ -238,6 +229,7 @@ mod tests {
     use std::net::TcpListener;
 
     use proptest::prelude::*;
+    use rustix::fs::{MemfdFlags, memfd_create};
     use rustix::net::send as send_raw;
 
     use super::*;

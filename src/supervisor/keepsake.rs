@@ -5,10 +5,10 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::FileExt;
 
-use rustix::fs::{MemfdFlags, memfd_create};
 use zeroize::Zeroizing;
+
+use super::memory;
 
 /// The memory. `Debug` shows nothing of it.
 #[derive(Debug)]
@@ -17,17 +17,12 @@ pub struct Keepsake(File);
 impl Keepsake {
     /// One with these contents.
     pub fn of(contents: &[u8]) -> io::Result<Self> {
-        let memory = File::from(memfd_create("portcullis-keepsake", MemfdFlags::CLOEXEC)?);
-        memory.write_all_at(contents, 0)?;
-        Ok(Self(memory))
+        memory::holding("portcullis-keepsake", contents).map(Self)
     }
 
     /// The contents.
     pub fn read(&self) -> io::Result<Zeroizing<Vec<u8>>> {
-        let length = usize::try_from(self.0.metadata()?.len()).map_err(io::Error::other)?;
-        let mut contents = Zeroizing::new(vec![0; length]);
-        self.0.read_exact_at(&mut contents, 0)?;
-        Ok(contents)
+        memory::contents(&self.0)
     }
 }
 

@@ -12,6 +12,7 @@ pub mod keepsake;
 pub mod ledger;
 mod lifecycle;
 pub mod link;
+mod memory;
 pub mod messages;
 mod retry;
 mod service;

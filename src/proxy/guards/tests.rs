@@ -198,7 +198,7 @@ fn client(end: i64) -> Peer {
 async fn a_connection_ends_with_its_certificate() {
     let guards = Guards::default();
     let open = snapshot(1, false);
-    let present = wall_clock();
+    let present = clock::seconds();
     assert_eq!(guards.until_first_end(present), None);
     let end = present + 3600;
     let [first, later] = [end, end + 60].map(|end| guards.register(client(end.try_into().unwrap())));

@@ -6,8 +6,8 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use super::follows_mesh;
 use crate::settings::Settings;
 use crate::settings::places::{PairPlace, TrustPlace};
-use crate::store::Event;
-use crate::store::objects::{Ingress, Kind, Object, ObjectName};
+use crate::store::objects::{Kind, Object, ObjectName};
+use crate::store::{Event, ingress_secrets};
 
 /// An object as something else names it.
 pub(super) type Reference = (Kind, ObjectName);
@@ -49,7 +49,7 @@ impl References {
     fn observe_one(&mut self, event: &Event) -> bool {
         match event {
             Event::Apply(Object::Ingress(ingress)) => {
-                self.set(ingress.metadata.name.clone(), secrets_of(ingress))
+                self.set(ingress.metadata.name.clone(), ingress_secrets(ingress))
             }
             Event::Delete(Kind::Ingress, name) => self.set(name.clone(), BTreeSet::new()),
             Event::Apply(Object::Secret(secret)) => {
@@ -143,11 +143,6 @@ impl References {
     pub fn is_watched(&self, (kind, name): &Reference) -> bool {
         *kind == Kind::Secret && self.watched.contains(name)
     }
-}
-
-fn secrets_of(ingress: &Ingress) -> BTreeSet<ObjectName> {
-    let secrets = ingress.tls.iter().filter_map(|tls| tls.secret.name());
-    secrets.map(|secret| ObjectName::new(ingress.metadata.name.namespace.clone(), secret)).collect()
 }
 
 /// What settings name: it is followed wherever it is.
