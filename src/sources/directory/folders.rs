@@ -103,10 +103,9 @@ impl Folders {
     }
 
     /// Lists `folder` and those below; returns the units in them and those that were there before. With
-    /// `touched` the watch is set anew: the folder may be another one with the same name and inode.
+    /// `touched` the watches are set anew: each may be another folder with the same name and inode.
     pub fn scan(&mut self, root: usize, top: &Path, folder: &Path, touched: bool) -> Vec<Arc<Place>> {
         let mut units = Vec::new();
-        let start = folder;
         let mut pending = vec![folder.to_owned()];
         while let Some(folder) = pending.pop() {
             let identity = match self.admit(top, &folder) {
@@ -124,7 +123,7 @@ impl Folders {
             if let Some(old) = self.paths.get(&identity).filter(|path| **path != folder).cloned() {
                 units.extend(self.drop(&old));
             }
-            self.enter(&folder, identity, touched && folder == start);
+            self.enter(&folder, identity, touched);
             match found(self.list(&folder)) {
                 Ok(Some(listing)) => {
                     self.solved(&folder);
