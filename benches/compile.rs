@@ -6,7 +6,9 @@ use std::sync::Arc;
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use portcullis::compile::{Compiled, compile};
 use portcullis::settings::Settings;
-use portcullis::snapshot::paths::canonical_path;
+use portcullis::snapshot::paths::patterns::PathPattern;
+use portcullis::snapshot::paths::{PathMap, PathMatch, canonical_path};
+use portcullis::snapshot::rewrites::Target;
 use portcullis::store::objects::{
     Backend, Endpoint, EndpointPort, EndpointSlice, Ingress, IngressPath, IngressRule, Metadata, Object,
     ObjectName, PathType, Service, ServiceKind, ServicePort, ServicePortRef,
@@ -59,7 +61,39 @@ fn lookup(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, one_change, lookup);
+/// What paths that are regular expressions cost: one of them, and the last of a hundred, by the text that they begin with
+/// and where all begin alike.
+fn patterns(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("pattern");
+    let cases = [
+        ("the only one", vec!["/api(/|$)(.*)".to_owned()], "/api/v1/items/42"),
+        (
+            "the last of 100 that begin otherwise",
+            many(|at| format!("/service-{at:02}(/|$)(.*)")),
+            "/service-00/items/42",
+        ),
+        ("the last of 100 that begin alike", many(|at| format!("/api/(v{at:02})/(.*)")), "/api/v00/items/42"),
+    ];
+    for (name, texts, path) in cases {
+        let routes = texts.iter().map(|text| (PathMatch::Pattern, text.as_str().into(), ()));
+        let map = PathMap::with_patterns(routes, |text| PathPattern::new(text).ok().map(Arc::new));
+        group.bench_function(name, |bencher| {
+            bencher.iter(|| black_box(map.find(black_box(path)).expect("a route")));
+        });
+    }
+    let pattern = PathPattern::new("/api(/|$)(.*)").expect("a pattern");
+    let target = Target::parse("/inner/$2").expect("a target");
+    group.bench_function("rewrite", |bencher| {
+        bencher.iter(|| target.fill(&pattern.captures(black_box("/api/v1/items/42")), None).expect("a path"));
+    });
+    group.finish();
+}
+
+fn many(text: impl Fn(usize) -> String) -> Vec<String> {
+    (0..100).map(text).collect()
+}
+
+criterion_group!(benches, one_change, lookup, patterns);
 criterion_main!(benches);
 
 /// As many hosts as `size`, each with an Ingress, a Service and an endpoint of its own.

@@ -148,7 +148,7 @@ impl Gateway {
         let pattern = HostPattern::parse(host).unwrap();
         let ingress = object(ingress);
         let service = ObjectName::new(ingress.namespace.clone(), format!("{}-service", ingress.name));
-        let key = Arc::new(ClusterKey { service, port: ServicePortRef::Number(80) });
+        let key = Arc::new(ClusterKey { service, port: ServicePortRef::Number(80), by_service: false });
         let endpoints: Vec<_> = endpoints.iter().cloned().map(Arc::new).collect();
         let cluster = Cluster::new(key.clone(), endpoints, None);
         self.snapshot.clusters.0.insert(key.clone(), Arc::new(cluster));
@@ -158,6 +158,8 @@ impl Gateway {
             path: path.into(),
             ingress,
             action: Action::Forward(key),
+            fallback: None,
+            rewrite: None,
             policy: Arc::new(policy()),
             stats: Arc::default(),
         });
@@ -177,8 +179,8 @@ impl Gateway {
             let Route { host, path: own, ingress, policy, stats, .. } = &**route;
             let action = Action::Refuse(annotation);
             let (host, own, ingress) = (host.clone(), own.clone(), ingress.clone());
-            let closed =
-                Route { host, path: own, ingress, action, policy: policy.clone(), stats: stats.clone() };
+            let (fallback, rewrite, policy, stats) = (None, None, policy.clone(), stats.clone());
+            let closed = Route { host, path: own, ingress, action, fallback, rewrite, policy, stats };
             (kind, path.into(), Arc::new(closed))
         });
         let host =

@@ -1,7 +1,7 @@
 //! What there is to say about an Ingress that is about to be written: pure, but for the store, which is as before
 //! when it is done.
 //!
-//! Refused is what takes a path from another Ingress or is taken, and a value that cannot be used; but only where it
+//! Refused is what takes a path from another Ingress or is taken, or makes one a regular expression that it cannot be, and a value that cannot be used; but only where it
 //! is new: an update must be able to leave alone what was there before, or to repair the rest. Everything else, such
 //! as a Secret that is missing or not for the host, is a warning.
 
@@ -15,7 +15,8 @@ use crate::store::objects::{Decoded, Findings, Ingress, Kind, Node, Object};
 use crate::store::{Changes, Store};
 
 const API_VERSION: &str = "networking.k8s.io/v1";
-const PATH_CONFLICT: &str = "PathConflict";
+/// What must not happen to the paths of others either.
+const CONFLICTS: [&str; 2] = ["PathConflict", "InvalidPattern"];
 /// Findings of a compile about values that cannot be used. Those of the decoder all are.
 const INVALID: [&str; 3] = ["InvalidAnnotation", "InvalidHost", "InvalidPath"];
 
@@ -51,7 +52,7 @@ pub fn judge(
 
     let news = next.report.news_since(&compiled.report);
     let is_ours = |finding: &Diagnostic| finding.object.as_ref() == Some(&about);
-    let conflicts = news.iter().copied().filter(|finding| finding.reason == PATH_CONFLICT);
+    let conflicts = news.iter().copied().filter(|finding| CONFLICTS.contains(&finding.reason));
     let invalid = news.iter().copied().filter(|finding| {
         is_ours(finding) && finding.severity == Severity::Error && INVALID.contains(&finding.reason)
     });

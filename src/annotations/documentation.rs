@@ -15,8 +15,8 @@ pub fn documentation() -> String {
         page,
         "An Ingress may carry these annotations under the prefix of ingress-nginx,\n\
          `nginx.ingress.kubernetes.io/` (setting `annotations-prefix`), or under `{OWN_PREFIX}/`, which wins where\n\
-         both are there. A value that cannot be used is reported as `InvalidAnnotation` and ignored; the other\n\
-         annotations of the Ingress still count. A name that does not exist is reported as `UnknownAnnotation`.\n"
+         both are there. A value that cannot be used is reported as `InvalidAnnotation` and ignored, unless the\n\
+         annotation says otherwise; the others of the Ingress still count. A name that does not exist is reported as `UnknownAnnotation`.\n"
     );
     for annotation in ANNOTATIONS {
         section(&mut page, *annotation);

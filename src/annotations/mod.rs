@@ -7,6 +7,7 @@
 mod app_root;
 mod backend_mtls;
 mod backend_protocol;
+mod default_backend;
 mod documentation;
 mod force_ssl_redirect;
 mod foreign;
@@ -21,12 +22,18 @@ mod proxy_connect_timeout;
 mod proxy_read_timeout;
 mod proxy_send_timeout;
 mod relative_redirects;
+mod rewrite_target;
+mod server_alias;
+mod service_upstream;
 mod ssl_redirect;
 mod temporal_redirect;
 mod temporal_redirect_code;
 #[cfg(test)]
 mod tests;
+mod upstream_vhost;
+mod use_regex;
 mod values;
+mod x_forwarded_prefix;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,12 +41,16 @@ use std::sync::Arc;
 pub use documentation::documentation;
 pub use foreign::{FOREIGN, Treatment};
 pub use policy_draft::PolicyDraft;
+pub use upstream_vhost::BackendHost;
 
 use crate::diagnostics::{Diagnostic, ObjectRef, Severity, quoted};
+use crate::names::HostPattern;
+use crate::names::annotation::{DEFAULT_BACKEND, SERVER_ALIAS};
 use crate::settings::Settings;
 use crate::snapshot::hosts::RoutePolicy;
 use crate::snapshot::redirects::Redirect;
-use crate::store::objects::{Kind, Metadata};
+use crate::snapshot::rewrites::{Target, Template};
+use crate::store::objects::{Kind, Metadata, is_subdomain};
 
 /// The prefix of annotations that are our own; those of ingress-nginx are understood under it too.
 pub const OWN_PREFIX: &str = "portcullis.dev";
@@ -56,6 +67,13 @@ pub const ANNOTATIONS: &[&dyn Annotation] = &[
     &relative_redirects::RelativeRedirects,
     &app_root::AppRoot,
     &from_to_www_redirect::FromToWwwRedirect,
+    &use_regex::UseRegex,
+    &rewrite_target::RewriteTarget,
+    &x_forwarded_prefix::XForwardedPrefix,
+    &upstream_vhost::UpstreamVhost,
+    &service_upstream::ServiceUpstream,
+    &server_alias::ServerAlias,
+    &default_backend::DefaultBackend,
     &backend_protocol::BackendProtocol,
     &backend_mtls::BackendMtls,
     &issue_certificate::IssueCertificate,
@@ -78,6 +96,14 @@ pub trait Annotation: Sync {
     fn default(&self) -> &'static str;
     /// Takes `value`, without blanks around it, into account. On an error `draft` is as it was.
     fn apply(&self, value: &str, draft: &mut PolicyDraft) -> Result<(), AnnotationError>;
+    /// Whether the routes of an Ingress are rather closed than served without it, where its value cannot be used.
+    fn is_vital(&self) -> bool {
+        false
+    }
+    /// What of a value that can be used has no effect all the same.
+    fn without_effect(&self, _value: &str) -> Option<String> {
+        None
+    }
 }
 
 /// Why the value of an annotation cannot be used.
@@ -94,6 +120,21 @@ pub enum AnnotationError {
 pub struct Effects {
     pub policy: RoutePolicy,
     pub redirects: Redirects,
+    pub rewriting: Rewriting,
+    /// The annotation whose value cannot be used, and without which routes are not to be served.
+    pub refusal: Option<&'static str>,
+}
+
+/// How the paths of an Ingress are meant, and what requests are changed into.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Rewriting {
+    /// Paths are regular expressions; a target says the same of paths that are another text.
+    pub use_regex: bool,
+    pub target: Option<Arc<Target>>,
+    /// X-Forwarded-Prefix.
+    pub prefix: Option<Arc<Template>>,
+    /// The Host of backends.
+    pub host: Option<BackendHost>,
 }
 
 /// Redirects that stand in the place of routes.
@@ -110,13 +151,18 @@ pub struct Redirects {
 /// What the annotations of an Ingress decide; `settings` hold where they are silent.
 pub fn effects(metadata: &Metadata, settings: &Settings) -> Effects {
     let mut draft = PolicyDraft::new(settings);
+    let mut refusal = None;
     for annotation in ANNOTATIONS {
         if let Some(value) = find(&metadata.annotations, settings, annotation.name()) {
             // `diagnose` reports a value that is refused here.
-            let _ = annotation.apply(value.trim(), &mut draft);
+            let applied = annotation.apply(value.trim(), &mut draft);
+            if applied.is_err() && annotation.is_vital() {
+                refusal = refusal.or(Some(annotation.name()));
+            }
         }
     }
-    Effects { redirects: draft.redirects(), policy: draft.finish() }
+    let (redirects, rewriting) = (draft.redirects(), draft.rewriting.clone());
+    Effects { redirects, rewriting, refusal, policy: draft.finish() }
 }
 
 /// The policy of an Ingress without annotations.
@@ -146,6 +192,34 @@ pub fn protects_host(annotation: &str) -> bool {
 pub fn is_canary(metadata: &Metadata, settings: &Settings) -> bool {
     find(&metadata.annotations, settings, "canary")
         .is_some_and(|value| values::boolean(value.trim()) == Ok(true))
+}
+
+/// Whether backends are reached by the addresses of their Services.
+pub fn service_upstream(metadata: &Metadata, settings: &Settings) -> bool {
+    let value = find(&metadata.annotations, settings, service_upstream::NAME);
+    value.and_then(|value| values::boolean(value.trim()).ok()).unwrap_or(settings.service_upstream)
+}
+
+/// The Service that answers in place of one without endpoints.
+pub fn default_backend<'a>(metadata: &'a Metadata, settings: &Settings) -> Option<&'a str> {
+    let service = find(&metadata.annotations, settings, DEFAULT_BACKEND)?.trim();
+    is_subdomain(service).then_some(service)
+}
+
+/// More names that the hosts of this Ingress shall have.
+pub fn server_aliases(metadata: &Metadata, settings: &Settings) -> Vec<HostPattern> {
+    let value = find(&metadata.annotations, settings, SERVER_ALIAS);
+    value.and_then(|value| server_alias::hosts(value).ok()).unwrap_or_default()
+}
+
+/// Where an annotation stands that counts, for findings.
+pub fn field_of(metadata: &Metadata, settings: &Settings, name: &str) -> String {
+    let own = format!("{OWN_PREFIX}/{name}");
+    let key = match metadata.annotations.contains_key(&own) {
+        true => own,
+        false => format!("{}/{name}", settings.annotations_prefix),
+    };
+    format!("metadata.annotations[{}]", quoted(&key))
 }
 
 /// All there is to say about the annotations of an Ingress.
@@ -185,13 +259,15 @@ fn split_prefix<'a>(key: &'a str, settings: &Settings) -> Option<(&'a str, &'a s
 
 fn judge(name: &str, value: &str, settings: &Settings) -> Option<(Severity, &'static str, String)> {
     if let Some(annotation) = ANNOTATIONS.iter().find(|annotation| annotation.name() == name) {
-        let error = annotation.apply(value, &mut PolicyDraft::new(settings)).err()?;
-        let message = format!(
-            "{name} must be {}; {} is {error}. It is ignored; in force is: {}.",
-            annotation.expects(),
-            quoted(value),
-            annotation.default(),
-        );
+        let Err(error) = annotation.apply(value, &mut PolicyDraft::new(settings)) else {
+            return Some((Severity::Warning, "UnsupportedAnnotation", annotation.without_effect(value)?));
+        };
+        let rest = match annotation.is_vital() {
+            true => "Requests are refused (503) rather than served without it.".to_owned(),
+            false => format!("It is ignored; in force is: {}.", annotation.default()),
+        };
+        let message =
+            format!("{name} must be {}; {} is {error}. {rest}", annotation.expects(), quoted(value));
         return Some((Severity::Error, "InvalidAnnotation", message));
     }
     match FOREIGN.iter().find(|(foreign, _)| *foreign == name) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use super::Redirects;
+use super::{Redirects, Rewriting};
 use crate::settings::Settings;
 use crate::snapshot::hosts::{BackendProtocol, HttpsRedirect, RoutePolicy};
 use crate::snapshot::redirects::{Location, Redirect};
@@ -25,6 +25,7 @@ pub struct PolicyDraft {
     pub relative_redirects: bool,
     pub app_root: Option<Location>,
     pub from_to_www_redirect: bool,
+    pub rewriting: Rewriting,
     pub protocol: BackendProtocol,
     pub backend_mtls: bool,
     /// Bytes; `None` is unlimited.
@@ -48,6 +49,7 @@ impl PolicyDraft {
             relative_redirects: false,
             app_root: None,
             from_to_www_redirect: false,
+            rewriting: Rewriting::default(),
             protocol: BackendProtocol::Http1,
             backend_mtls: false,
             max_body: settings.proxy_body_size,

@@ -161,6 +161,13 @@ fn values_out_of_range_are_refused() {
         ("app-root", "app"),
         ("app-root", "/$host"),
         ("app-root", "//b.test"),
+        ("use-regex", "on"),
+        ("rewrite-target", "https://b.test/$1"),
+        ("x-forwarded-prefix", "shop"),
+        ("upstream-vhost", "b.test/x"),
+        ("service-upstream", "on"),
+        ("server-alias", "b.test, c.test/x"),
+        ("default-backend", "other/sorry"),
         ("backend-protocol", "FCGI"),
         ("backend-protocol", "HTTP; return 200"),
     ] {
@@ -171,7 +178,7 @@ fn values_out_of_range_are_refused() {
 #[test]
 fn names_that_have_no_effect_are_reported_by_kind() {
     for (name, expected) in [
-        ("rewrite-target", Some((Severity::Warning, "UnsupportedAnnotation"))),
+        ("affinity", Some((Severity::Warning, "UnsupportedAnnotation"))),
         ("auth-url", Some((Severity::Error, "UnsupportedAnnotation"))),
         ("server-snippet", Some((Severity::Error, "SnippetRefused"))),
         ("proxy-buffering", None),
@@ -197,7 +204,7 @@ fn a_protection_that_is_not_there_closes_routes_unless_it_asks_for_nothing() {
         ("enable-modsecurity", "False", false),
         ("configuration-snippet", "deny all;", true),
         ("stream-snippet", "server {}", false),
-        ("rewrite-target", "/$1", false),
+        ("proxy-cookie-path", "/$1", false),
         ("auth-realm", "x", false),
     ] {
         let metadata = nginx(name, value);

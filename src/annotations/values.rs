@@ -6,6 +6,7 @@ use http::StatusCode;
 
 use super::AnnotationError;
 use crate::snapshot::redirects::{Location, LocationError};
+use crate::snapshot::rewrites::TemplateError;
 
 /// The spellings that Go's `ParseBool` takes, as ingress-nginx does.
 pub fn boolean(value: &str) -> Result<bool, AnnotationError> {
@@ -44,6 +45,15 @@ pub fn location(value: &str) -> Result<Location, AnnotationError> {
         LocationError::Malformed => AnnotationError::Value,
         LocationError::UnknownVariable => AnnotationError::Unsupported,
     })
+}
+
+impl From<TemplateError> for AnnotationError {
+    fn from(error: TemplateError) -> Self {
+        match error {
+            TemplateError::Malformed => Self::Value,
+            TemplateError::UnknownVariable => Self::Unsupported,
+        }
+    }
 }
 
 /// A path without variables.

@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use super::classes::Classes;
 use super::external_names;
+use crate::annotations;
 use crate::diagnostics::{Diagnostic, ObjectRef, Severity, quoted};
+use crate::names::annotation::DEFAULT_BACKEND;
 use crate::settings::{Settings, choices::Source};
 use crate::snapshot::clusters::{Cluster, ClusterKey, Endpoint};
 use crate::store::Store;
@@ -45,18 +47,32 @@ pub(super) fn compile_cluster(
     key: &ClusterKey,
     previous: Option<&Arc<Cluster>>,
 ) -> (Option<Arc<Cluster>>, Vec<Diagnostic>) {
-    let mut users = store.ingresses_of_cluster(key).filter(|ingress| classes.serves(ingress)).peekable();
+    let wants = |ingress: &&Arc<Ingress>| match key.port {
+        ServicePortRef::First => is_fallback(ingress, key, settings),
+        _ => annotations::service_upstream(&ingress.metadata, settings) == key.by_service,
+    };
+    let filed = key.reached(false);
+    let users = store.ingresses_of_cluster(&filed);
+    let mut users = users.filter(|ingress| classes.serves(ingress)).filter(wants).peekable();
     if users.peek().is_none() {
         return (None, Vec::new());
     }
     match find_endpoints(store, settings, key) {
         Ok(endpoints) => (Some(reuse(key, endpoints, None, previous)), Vec::new()),
         Err(problem) => {
-            let findings =
-                users.take(MOST_FINDINGS).map(|ingress| problem_of(ingress, key, &problem)).collect();
+            let findings = users
+                .take(MOST_FINDINGS)
+                .map(|ingress| problem_of(ingress, key, settings, &problem))
+                .collect();
             (Some(reuse(key, Vec::new(), Some(problem.unavailable), previous)), findings)
         }
     }
+}
+
+/// Whether an Ingress names this backend in `default-backend`.
+fn is_fallback(ingress: &Ingress, key: &ClusterKey, settings: &Settings) -> bool {
+    let named = annotations::default_backend(&ingress.metadata, settings);
+    !key.by_service && named.is_some_and(|named| named == &*key.service.name)
 }
 
 /// The same `Arc` as before where nothing changed; endpoints that stay are the same ones in any case.
@@ -94,6 +110,7 @@ fn find_endpoints(store: &Store, settings: &Settings, key: &ClusterKey) -> Resul
         let port = match &key.port {
             ServicePortRef::Number(port) => port.to_string(),
             ServicePortRef::Name(port) => quoted(port),
+            ServicePortRef::First => "at all".into(),
         };
         let message = format!("Service {name} has no port {port}; it has {}.", ports_of(service));
         Problem::error("ServicePortNotFound", "the Service has no such port", message)
@@ -108,8 +125,14 @@ fn find_endpoints(store: &Store, settings: &Settings, key: &ClusterKey) -> Resul
             Ok(vec![endpoint])
         }
         ServiceKind::Cluster => {
+            let guarded = settings.source == Source::Kubernetes;
+            // A headless Service has none: then its endpoints are all there is.
+            let own = service.addresses.iter().find(|address| !guarded || is_pod_address(address));
+            if let (true, Some(address)) = (key.by_service, own) {
+                return Ok(vec![Endpoint::Address(SocketAddr::new(*address, port.number()))]);
+            }
             let slices = store.endpoint_slices_of(&key.service);
-            let found = addresses(slices, &port, settings.source == Source::Kubernetes);
+            let found = addresses(slices, &port, guarded);
             if found.is_empty() {
                 return Err(Problem {
                     severity: Severity::Warning,
@@ -132,11 +155,17 @@ enum Port<'a> {
 }
 
 impl Port<'_> {
+    fn number(self) -> u16 {
+        match self {
+            Self::Listed(port) => port.port,
+            Self::Bare(port) => port,
+        }
+    }
+
     fn number_of_external_name(self) -> u16 {
         match self {
             Self::Listed(ServicePort { target: Some(ServicePortRef::Number(target)), .. }) => *target,
-            Self::Listed(port) => port.port,
-            Self::Bare(port) => port,
+            Self::Listed(_) | Self::Bare(_) => self.number(),
         }
     }
 }
@@ -146,6 +175,7 @@ fn find_port<'a>(service: &'a Service, wanted: &ServicePortRef) -> Option<Port<'
     let by_port = |port: &&ServicePort| match wanted {
         ServicePortRef::Number(number) => port.port == *number,
         ServicePortRef::Name(name) => port.name.as_deref() == Some(name) || port.port.to_string() == *name,
+        ServicePortRef::First => true,
     };
     let by_target = |port: &&ServicePort| port.target.as_ref() == Some(wanted);
     let listed = service.ports.iter().find(by_port).or_else(|| service.ports.iter().find(by_target));
@@ -225,9 +255,13 @@ fn ports_of(service: &Service) -> String {
     }
 }
 
-fn problem_of(ingress: &Ingress, key: &ClusterKey, problem: &Problem) -> Diagnostic {
+fn problem_of(ingress: &Ingress, key: &ClusterKey, settings: &Settings, problem: &Problem) -> Diagnostic {
     let object = ObjectRef::new(Kind::Ingress, &ingress.metadata.name);
-    Diagnostic::new(problem.severity, object, field_of(ingress, key), problem.reason, problem.message.clone())
+    let field = match key.port {
+        ServicePortRef::First => annotations::field_of(&ingress.metadata, settings, DEFAULT_BACKEND),
+        _ => field_of(ingress, key),
+    };
+    Diagnostic::new(problem.severity, object, field, problem.reason, problem.message.clone())
 }
 
 /// Where an Ingress names this backend first.

@@ -2,22 +2,30 @@
 //!
 //! The oldest Ingress wins a path, so the result does not depend on the order of arrival. What did not change
 //! stays the same `Arc` as before, and a route keeps its counters when its policy or its backend changes.
+//!
+//! One Ingress with `use-regex` or `rewrite-target` makes the paths of its host regular expressions, those of all others
+//! too: that is what ingress-nginx does, and who is affected is told.
+
+mod paths;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
+use super::aliases;
 use super::classes::Classes;
-use crate::annotations::{self, Effects, Redirects};
+use crate::annotations::{self, Effects, Redirects, Rewriting};
 use crate::diagnostics::{Diagnostic, ObjectRef, Severity, quoted};
 use crate::names::HostPattern;
 use crate::settings::Settings;
 use crate::snapshot::clusters::{ClusterKey, ClusterMap};
 use crate::snapshot::hosts::{Action, Host, HttpsRedirect, Route, RoutePolicy};
-use crate::snapshot::paths::{PathMap, PathMatch, canonical_path};
+use crate::snapshot::paths::{PathMap, PathMatch};
 use crate::snapshot::redirects::{Location, Redirect};
+use crate::snapshot::rewrites::Rewrite;
 use crate::store::Store;
-use crate::store::objects::{Backend, Ingress, Kind, ObjectName, PathType};
+use crate::store::objects::{Backend, Ingress, IngressPath, Kind, ObjectName, PathType, ServicePortRef};
+use paths::{Patterns, literal, written};
 
 /// Compiles hosts of one store; Ingresses that several of them share are looked at once.
 pub(super) struct Hosts<'a> {
@@ -27,6 +35,7 @@ pub(super) struct Hosts<'a> {
     /// What most Ingresses have.
     plain: SharedPolicy,
     prepared: HashMap<ObjectName, Prepared>,
+    patterns: Patterns,
 }
 
 /// A policy, and what becomes of it for paths that are never redirected to HTTPS.
@@ -42,6 +51,9 @@ struct Prepared {
     rules: Vec<(HostPattern, usize)>,
     policy: SharedPolicy,
     redirects: Redirects,
+    rewriting: Rewriting,
+    /// Its backends are reached by the addresses of their Services.
+    service_upstream: bool,
     /// The annotation for whose sake no route of this Ingress is served.
     refusal: Option<&'static str>,
     /// The same for every route of its hosts.
@@ -51,6 +63,8 @@ struct Prepared {
 /// A path of the host, the Ingress that has it and what answers there.
 struct Claim<'a> {
     ingress: &'a Arc<Ingress>,
+    /// As the Ingress has it.
+    written: &'a str,
     answer: Answer<'a>,
 }
 
@@ -64,7 +78,7 @@ type Claims<'a> = HashMap<(PathMatch, Box<str>), Claim<'a>>;
 impl<'a> Hosts<'a> {
     pub fn new(store: &'a Store, classes: &'a Classes<'a>, settings: &'a Settings) -> Self {
         let plain = SharedPolicy::new(annotations::plain_policy(settings));
-        Self { store, classes, settings, plain, prepared: HashMap::new() }
+        Self { store, classes, settings, plain, prepared: HashMap::new(), patterns: Patterns::default() }
     }
 
     /// The host as it is now, `None` where nobody has rules for it, and what there is to say.
@@ -74,14 +88,42 @@ impl<'a> Hosts<'a> {
         clusters: &ClusterMap,
         previous: Option<&Arc<Host>>,
     ) -> (Option<Arc<Host>>, Vec<Diagnostic>) {
-        let mut ingresses = self.store.ingresses_of_host(pattern);
+        let mut findings = aliases::findings(self.store, self.classes, self.settings, pattern);
+        if let Some(origin) = aliases::origin(self.store, self.classes, self.settings, pattern) {
+            // What there is to say about the routes is said about the host itself.
+            let (host, _) = self.compile_rules(&origin, pattern, clusters, previous);
+            return (host, findings);
+        }
+        let (host, about_rules) = self.compile_rules(pattern, pattern, clusters, previous);
+        findings.extend(about_rules);
+        (host, findings)
+    }
+
+    /// The host `pattern` with the rules that there are for `origin`.
+    fn compile_rules(
+        &mut self,
+        origin: &HostPattern,
+        pattern: &HostPattern,
+        clusters: &ClusterMap,
+        previous: Option<&Arc<Host>>,
+    ) -> (Option<Arc<Host>>, Vec<Diagnostic>) {
+        let mut ingresses = self.store.ingresses_of_host(origin);
         ingresses.retain(|ingress| self.classes.serves(ingress));
 
-        let mut conflicts = Vec::new();
+        let mut findings = Vec::new();
         let mut claims = Claims::new();
+        let regex = ingresses.iter().find(|ingress| self.prepare(ingress).makes_patterns(ingress, origin));
+        if let Some(cause) = regex {
+            previous.into_iter().for_each(|host| self.patterns.keep(host));
+            for ingress in &ingresses {
+                findings.extend(self.prepare(ingress).compelled(ingress, origin, &cause.metadata.name));
+            }
+        }
         for ingress in &ingresses {
-            let rules = self.prepare(ingress).rules_of(pattern);
-            claim_paths(ingress, rules, pattern, &mut claims, &mut conflicts);
+            self.prepare(ingress);
+            let Some(prepared) = self.prepared.get(&ingress.metadata.name) else { continue };
+            let patterns = regex.map(|_| &mut self.patterns);
+            claim_paths(ingress, prepared, origin, patterns, &mut claims, &mut findings);
         }
         for ingress in &ingresses {
             claim_root(ingress, &mut claims);
@@ -89,9 +131,9 @@ impl<'a> Hosts<'a> {
         self.redirect_root(&mut claims);
         // A host without any path still is one: its requests get 404 and not the routes of a wildcard.
         let declared = *pattern != HostPattern::Any && !ingresses.is_empty();
-        let sender = self.claim_www(pattern, &mut claims);
+        let sender = if origin == pattern { self.claim_www(pattern, &mut claims) } else { None };
         if claims.is_empty() && !declared {
-            return (None, conflicts);
+            return (None, findings);
         }
         if !declared {
             ingresses.extend(sender);
@@ -100,7 +142,7 @@ impl<'a> Hosts<'a> {
         let has_tls = *pattern != HostPattern::Any && ingresses.iter().any(|ingress| !ingress.tls.is_empty());
         let host_refusal = ingresses.iter().find_map(|ingress| self.prepare(ingress).host_refusal);
         let routes = self.routes(pattern, claims, host_refusal, clusters, previous);
-        (Some(reuse_host(Host { pattern: pattern.clone(), routes, has_tls }, previous)), conflicts)
+        (Some(reuse_host(Host { pattern: pattern.clone(), routes, has_tls }, previous)), findings)
     }
 
     fn routes(
@@ -114,7 +156,8 @@ impl<'a> Hosts<'a> {
         let entries = previous.into_iter().flat_map(|host| host.routes.entries());
         let before: HashMap<_, _> =
             entries.map(|(kind, path, route)| ((kind, path, &route.ingress), route)).collect();
-        PathMap::new(claims.into_iter().map(|((kind, path), claim)| {
+        let mut routes = Vec::with_capacity(claims.len());
+        for ((kind, path), claim) in claims {
             let ingress = &claim.ingress.metadata.name;
             let route = Route {
                 host: pattern.clone(),
@@ -128,23 +171,35 @@ impl<'a> Hosts<'a> {
                     Some(annotation) => Action::Refuse(annotation),
                     None => self.action(&claim, clusters),
                 },
+                fallback: self.fallback(&claim, clusters),
+                rewrite: self.rewrite(&claim),
                 policy: self.policy(claim.ingress, &path),
                 stats: Arc::default(),
             };
             let route = reuse_route(route, before.get(&(kind, &*path, ingress)).copied());
-            (kind, path, route)
-        }))
+            routes.push((kind, path, route));
+        }
+        PathMap::with_patterns(routes, |text| self.patterns.get(text).cloned())
     }
 
     /// `app-root` of the Ingress that serves `/`.
     fn redirect_root(&mut self, claims: &mut Claims<'a>) {
         let root = |kind| claims.get(&(kind, "/".into())).map(|claim| claim.ingress);
-        if let Some(ingress) = root(PathMatch::Exact).or_else(|| root(PathMatch::Prefix))
+        let by_pattern = || {
+            let of_root = claims.iter().filter(|((kind, text), _)| {
+                *kind == PathMatch::Pattern
+                    && self.patterns.get(text).is_some_and(|pattern| pattern.matches("/"))
+            });
+            let first = of_root.max_by_key(|((_, text), _)| (text.len(), text.clone()));
+            first.map(|(_, claim)| claim.ingress)
+        };
+        let ingress = root(PathMatch::Exact).or_else(by_pattern).or_else(|| root(PathMatch::Prefix));
+        if let Some(ingress) = ingress
             && let Some(redirect) = self.prepare(ingress).redirects.root.clone()
         {
             claims.insert(
                 (PathMatch::Exact, "/".into()),
-                Claim { ingress, answer: Answer::Redirect(redirect) },
+                Claim { ingress, written: "/", answer: Answer::Redirect(redirect) },
             );
         }
     }
@@ -158,7 +213,11 @@ impl<'a> Hosts<'a> {
         let location = Location::of_host(name.with_or_without_www()?.as_str());
         let status = Redirect::status(self.settings.http_redirect_code);
         let answer = Answer::Redirect(Arc::new(Redirect { status, location }));
-        claims.entry((PathMatch::Prefix, "/".into())).or_insert(Claim { ingress: sender, answer });
+        claims.entry((PathMatch::Prefix, "/".into())).or_insert(Claim {
+            ingress: sender,
+            written: "/",
+            answer,
+        });
         Some(sender)
     }
 
@@ -172,9 +231,40 @@ impl<'a> Hosts<'a> {
         }
         let Backend::Service { name, port } = backend else { return Action::NotFound };
         let namespace = claim.ingress.metadata.name.namespace.clone();
-        let key = ClusterKey { service: ObjectName::new(namespace, name.as_str()), port: port.clone() };
+        let key = ClusterKey {
+            service: ObjectName::new(namespace, name.as_str()),
+            port: port.clone(),
+            by_service: self.prepare(claim.ingress).service_upstream,
+        };
         let shared = clusters.get(&key).map(|cluster| cluster.key.clone());
         Action::Forward(shared.unwrap_or_else(|| Arc::new(key)))
+    }
+
+    /// The backend that the Ingress wants to answer in place of one without endpoints.
+    fn fallback(&self, claim: &Claim<'_>, clusters: &ClusterMap) -> Option<Arc<ClusterKey>> {
+        let Answer::Backend(Backend::Service { .. }) = &claim.answer else { return None };
+        let metadata = &claim.ingress.metadata;
+        let service = annotations::default_backend(metadata, self.settings)?;
+        let service = ObjectName::new(metadata.name.namespace.clone(), service);
+        let key = ClusterKey { service, port: ServicePortRef::First, by_service: false };
+        let shared = clusters.get(&key).map(|cluster| cluster.key.clone());
+        Some(shared.unwrap_or_else(|| Arc::new(key)))
+    }
+
+    /// What the Ingress wants changed of requests for this path.
+    fn rewrite(&mut self, claim: &Claim<'_>) -> Option<Box<Rewrite>> {
+        let Answer::Backend(backend) = &claim.answer else { return None };
+        let rewriting = &self.prepare(claim.ingress).rewriting;
+        let host = rewriting.host.as_ref().and_then(|host| host.of(claim.ingress, backend));
+        let target = rewriting.target.as_ref().filter(|target| target.as_str() != claim.written).cloned();
+        let prefix = rewriting.prefix.clone();
+        let groups = target.as_ref().map_or(0, |target| target.groups());
+        let groups = groups.max(prefix.as_ref().map_or(0, |prefix| prefix.groups()));
+        let mut rewrite = Rewrite { pattern: None, target, host, prefix };
+        if groups > 0 {
+            rewrite.pattern = self.patterns.get(claim.written).cloned();
+        }
+        (!rewrite.is_empty()).then(|| Box::new(rewrite))
     }
 
     fn policy(&mut self, ingress: &Ingress, path: &str) -> Arc<RoutePolicy> {
@@ -210,7 +300,8 @@ impl Prepared {
         let mut rules = Vec::with_capacity(ingress.rules.len());
         rules.extend(ingress.rules.iter().zip(0..).filter_map(|(rule, at)| Some((pattern(&rule.host)?, at))));
         rules.sort();
-        let Effects { policy, redirects } = annotations::effects(&ingress.metadata, settings);
+        let Effects { policy, redirects, rewriting, refusal } =
+            annotations::effects(&ingress.metadata, settings);
         let policy = match policy == *plain.redirected {
             true => plain.clone(),
             false => SharedPolicy::new(policy),
@@ -220,9 +311,39 @@ impl Prepared {
             rules,
             policy,
             redirects,
-            refusal: protections().next(),
+            rewriting,
+            service_upstream: annotations::service_upstream(&ingress.metadata, settings),
+            refusal: protections().next().or(refusal),
             host_refusal: protections().find(|annotation| annotations::protects_host(annotation)),
         }
+    }
+
+    /// Whether this Ingress makes the paths of a host regular expressions: it says so, or rewrites one of them.
+    fn makes_patterns(&self, ingress: &Ingress, pattern: &HostPattern) -> bool {
+        let Some(target) = self.rewriting.target.as_ref().map(|target| target.as_str()) else {
+            return self.rewriting.use_regex;
+        };
+        let default = ingress.default_backend.as_ref().map(|_| "/");
+        let mut paths = self.paths_of(ingress, pattern).map(|(_, path)| written(path)).chain(default);
+        self.rewriting.use_regex || paths.any(|path| path != target)
+    }
+
+    /// Says so where the Ingress `cause` makes the paths of this one regular expressions. The root as a prefix is for all
+    /// paths in any case.
+    fn compelled(&self, ingress: &Ingress, pattern: &HostPattern, cause: &ObjectName) -> Option<Diagnostic> {
+        let mut paths = self.paths_of(ingress, pattern);
+        let (rule, _) = paths.find(|(_, path)| written(path) != "/" || path.kind == PathType::Exact)?;
+        (!self.makes_patterns(ingress, pattern)).then(|| paths::compelled(ingress, rule, pattern, cause))
+    }
+
+    /// The paths for a host, each with the place of its rule as it was written.
+    fn paths_of<'i>(
+        &self,
+        ingress: &'i Ingress,
+        pattern: &HostPattern,
+    ) -> impl Iterator<Item = (usize, &'i IngressPath)> {
+        let rules = self.rules_of(pattern).filter_map(|at| ingress.rules.get(at));
+        rules.flat_map(|rule| rule.paths.iter().map(|path| (rule.index, path)))
     }
 
     /// Where the rules for a host are.
@@ -233,31 +354,52 @@ impl Prepared {
     }
 }
 
-/// Takes the paths of an Ingress that no older one has taken.
+/// Takes the paths of an Ingress that no older one has taken. With `patterns` they are regular expressions.
 fn claim_paths<'a>(
     ingress: &'a Arc<Ingress>,
-    rules: impl Iterator<Item = usize>,
+    prepared: &Prepared,
     pattern: &HostPattern,
+    mut patterns: Option<&mut Patterns>,
     claims: &mut Claims<'a>,
-    conflicts: &mut Vec<Diagnostic>,
+    findings: &mut Vec<Diagnostic>,
 ) {
-    for rule in rules.filter_map(|at| ingress.rules.get(at)) {
-        for path in &rule.paths {
-            let written = if path.path.is_empty() { "/" } else { &path.path };
-            let Ok(canonical) = canonical_path(written) else { continue };
-            let kind = match path.kind {
-                PathType::Exact => PathMatch::Exact,
-                PathType::Prefix | PathType::ImplementationSpecific => PathMatch::Prefix,
-            };
-            match claims.entry((kind, canonical.as_ref().into())) {
-                Entry::Vacant(entry) => {
-                    entry.insert(Claim { ingress, answer: Answer::Backend(&path.backend) });
+    let wanted = prepared.rewriting.target.as_ref().map_or(0, |target| target.groups());
+    for (rule, path) in prepared.paths_of(ingress, pattern) {
+        let written = written(path);
+        let field = || format!("spec.rules[{rule}].http.paths[{}].path", path.index);
+        let is_service = matches!(path.backend, Backend::Service { .. });
+        let host = prepared.rewriting.host.as_ref().filter(|_| is_service);
+        if host.is_some_and(|host| host.of(ingress, &path.backend).is_none()) {
+            findings.push(paths::unknown_port(ingress, rule, path));
+        }
+        let key = match &mut patterns {
+            // As a regular expression, the root is for all paths.
+            Some(_) if written == "/" => (PathMatch::Prefix, written.into()),
+            Some(patterns) => match patterns.compile(written) {
+                Ok(compiled) => {
+                    if compiled.groups() < wanted {
+                        let groups = compiled.groups();
+                        findings.push(paths::missing_group(ingress, field(), written, wanted, groups));
+                    }
+                    (PathMatch::Pattern, written.into())
                 }
-                Entry::Occupied(entry) => {
-                    let field = format!("spec.rules[{}].http.paths[{}].path", rule.index, path.index);
-                    let winner = &entry.get().ingress.metadata.name;
-                    conflicts.push(path_conflict(ingress, field, pattern, written, winner));
+                Err(error) => {
+                    findings.push(paths::invalid(ingress, field(), written, error));
+                    continue;
                 }
+            },
+            None => match literal(ingress, path, field, findings) {
+                Some(key) => key,
+                None => continue,
+            },
+        };
+        match claims.entry(key) {
+            Entry::Vacant(entry) => {
+                entry.insert(Claim { ingress, written, answer: Answer::Backend(&path.backend) });
+            }
+            Entry::Occupied(entry) => {
+                let winner = &entry.get().ingress.metadata.name;
+                findings.push(path_conflict(ingress, field(), pattern, written, winner));
             }
         }
     }
@@ -267,9 +409,11 @@ fn claim_paths<'a>(
 /// none, of requests that no host is there for.
 fn claim_root<'a>(ingress: &'a Arc<Ingress>, claims: &mut Claims<'a>) {
     if let Some(backend) = &ingress.default_backend {
-        claims
-            .entry((PathMatch::Prefix, "/".into()))
-            .or_insert(Claim { ingress, answer: Answer::Backend(backend) });
+        claims.entry((PathMatch::Prefix, "/".into())).or_insert(Claim {
+            ingress,
+            written: "/",
+            answer: Answer::Backend(backend),
+        });
     }
 }
 
@@ -297,7 +441,9 @@ fn path_conflict(
 
 fn reuse_route(new: Route, previous: Option<&Arc<Route>>) -> Arc<Route> {
     let Some(previous) = previous else { return Arc::new(new) };
-    if previous.action == new.action && previous.policy == new.policy {
+    let same =
+        previous.action == new.action && previous.policy == new.policy && previous.fallback == new.fallback;
+    if same && previous.rewrite == new.rewrite {
         return previous.clone();
     }
     Arc::new(Route { stats: previous.stats.clone(), ..new })

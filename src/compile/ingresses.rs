@@ -1,5 +1,5 @@
-//! What there is to say about an Ingress by itself, whatever other objects exist. Conflicts between Ingresses
-//! are found by `hosts`, missing Services by `clusters`.
+//! What there is to say about an Ingress by itself, whatever other objects exist. Paths, which may mean something else
+//! for the sake of another Ingress, and conflicts between Ingresses are found by `hosts`, missing Services by `clusters`.
 
 use super::certificates;
 use super::classes::{Classes, NotServed};
@@ -7,7 +7,6 @@ use crate::annotations;
 use crate::diagnostics::{Diagnostic, ObjectRef, Severity, quoted};
 use crate::names::HostPattern;
 use crate::settings::{Settings, choices::Source};
-use crate::snapshot::paths::canonical_path;
 use crate::store::objects::{Backend, Ingress, IngressRule, Kind};
 
 pub(super) fn diagnose_ingress(ingress: &Ingress, classes: &Classes, settings: &Settings) -> Vec<Diagnostic> {
@@ -87,22 +86,6 @@ impl Findings {
             let field = format!("spec.rules[{index}].http.paths[{}]", path.index);
             if path.backend == Backend::Resource {
                 self.resource(format!("{field}.backend.resource"));
-            }
-            self.path(format!("{field}.path"), &path.path);
-        }
-    }
-
-    fn path(&mut self, field: String, path: &str) {
-        match canonical_path(path) {
-            _ if path.is_empty() => {}
-            Ok(canonical) if canonical == path => {}
-            Ok(canonical) => {
-                let message = format!("{} is taken as {}.", quoted(path), quoted(&canonical));
-                self.add(Severity::Info, field, "PathNormalised", message);
-            }
-            Err(error) => {
-                let message = format!("{} is not a path: {error}. The path is left out.", quoted(path));
-                self.add(Severity::Error, field, "InvalidPath", message);
             }
         }
     }

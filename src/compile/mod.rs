@@ -5,6 +5,7 @@
 //! are compiled anew; everything else is the same `Arc` as before, so the work grows with what changed and not
 //! with what exists. The result does not depend on the order in which objects arrived.
 
+mod aliases;
 pub mod certificates;
 mod classes;
 mod clusters;
@@ -155,7 +156,9 @@ pub fn compile(
     }
     // Before hosts, whose routes share the keys of clusters.
     for key in &scope.clusters {
-        next.compile_cluster(store, &classes, key);
+        for by_service in [false, true] {
+            next.compile_cluster(store, &classes, &key.reached(by_service));
+        }
     }
     let mut hosts = Hosts::new(store, &classes, settings);
     for pattern in &scope.hosts {
@@ -348,8 +351,8 @@ impl Compiled {
     }
 }
 
-/// The Ingresses with a say about the certificates of a host, oldest first: those with rules for it, else those that send
-/// it on to a host of theirs (`from-to-www-redirect`).
+/// The Ingresses with a say about the certificates of a host, oldest first: those with rules for it or for the host that
+/// it is another name of (`server-alias`), else those that send it on to a host of theirs (`from-to-www-redirect`).
 fn tls_ingresses<'a>(
     store: &'a Store,
     classes: &Classes,
@@ -357,7 +360,8 @@ fn tls_ingresses<'a>(
     host: &HostPattern,
 ) -> Vec<&'a Arc<Ingress>> {
     let has_say = |ingress: &&Arc<Ingress>| !ingress.tls.is_empty() && classes.serves(ingress);
-    let mut ingresses = store.ingresses_of_host(host);
+    let origin = aliases::origin(store, classes, settings, host);
+    let mut ingresses = store.ingresses_of_host(origin.as_ref().unwrap_or(host));
     ingresses.retain(has_say);
     if ingresses.is_empty() {
         let sends_on = |ingress: &Ingress| annotations::effects(&ingress.metadata, settings).redirects.www;
@@ -386,6 +390,7 @@ struct Scope {
     hosts: BTreeSet<HostPattern>,
     /// Hosts for their certificates.
     certificates: BTreeSet<HostPattern>,
+    /// Each is meant by the Service's own address too.
     clusters: BTreeSet<ClusterKey>,
     ingresses: BTreeSet<ObjectName>,
     secrets: BTreeSet<ObjectName>,
@@ -470,14 +475,14 @@ impl Scope {
         scope.hosts.extend(snapshot.hosts.patterns());
         scope.hosts.extend(snapshot.certificates.patterns());
         scope.hosts.extend(previous.handed_on.keys().filter(|host| **host != HostPattern::Any).cloned());
-        scope.clusters.extend(snapshot.clusters.0.keys().map(|key| (**key).clone()));
+        scope.clusters.extend(snapshot.clusters.0.keys().map(|key| key.reached(false)));
         for subject in previous.report.subjects() {
             match subject {
                 Subject::Host(pattern) | Subject::Certificates(pattern) => {
                     scope.hosts.insert(pattern.clone());
                 }
                 Subject::Cluster(key) => {
-                    scope.clusters.insert(key.clone());
+                    scope.clusters.insert(key.reached(false));
                 }
                 Subject::Object(object) if object.kind == Kind::Ingress => {
                     scope.ingresses.insert(ObjectName::new(object.namespace.clone(), object.name.clone()));

@@ -1,5 +1,6 @@
 //! Objects are built here by hand; how manifests become objects is tested with the sources.
 
+mod aliases;
 mod backends;
 mod certificates;
 mod incremental;
@@ -8,6 +9,7 @@ mod objects;
 mod properties;
 mod ready_policies;
 mod redirects;
+mod rewrites;
 mod routes;
 mod staples;
 mod ticket_keys;
@@ -117,9 +119,12 @@ impl World {
             let host = snapshot.hosts.get(&pattern).unwrap();
             lines.push(format!("host {pattern} tls={}", host.has_tls));
             for (kind, path, route) in host.routes.entries() {
-                let Route { host, path: own, ingress, action, policy, stats: _ } = &**route;
+                let Route { host, path: own, ingress, action, fallback, rewrite, policy, stats: _ } =
+                    &**route;
                 assert_eq!((host, &**own), (&pattern, path));
-                lines.push(format!("route {pattern} {kind:?} {path} {ingress} {action:?} {policy:?}"));
+                lines.push(format!(
+                    "route {pattern} {kind:?} {path} {ingress} {action:?} {policy:?} {rewrite:?} {fallback:?}"
+                ));
             }
         }
         for cluster in snapshot.clusters.0.values() {

@@ -36,9 +36,10 @@ fn write_plain(f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {
     }
 }
 
-/// A Service port by number or by name.
+/// A Service port by number or by name, or the first one that the Service lists.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ServicePortRef {
     Number(u16),
     Name(String),
+    First,
 }

@@ -24,6 +24,7 @@ pub const FORWARDED: HeaderName = HeaderName::from_static("forwarded");
 pub const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 pub const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 pub const X_FORWARDED_PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
+pub const X_FORWARDED_PREFIX: HeaderName = HeaderName::from_static("x-forwarded-prefix");
 pub const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 pub const X_FORWARDED_SCHEME: HeaderName = HeaderName::from_static("x-forwarded-scheme");
 pub const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
@@ -43,7 +44,7 @@ enum Fate {
 
 /// The fields that the gateway itself sets. No other spelling may imitate them, and none may come after a body. A name
 /// under which another goes on stands before it.
-const MANAGED: [(HeaderName, Fate); 13] = [
+const MANAGED: [(HeaderName, Fate); 14] = [
     (X_ORIGINAL_FORWARDED_FOR, Fate::Dropped),
     (X_ORIGINAL_FORWARDED_HOST, Fate::Dropped),
     (X_FORWARDED_FOR, Fate::Renamed(X_ORIGINAL_FORWARDED_FOR)),
@@ -55,6 +56,7 @@ const MANAGED: [(HeaderName, Fate); 13] = [
     (X_SCHEME, Fate::Dropped),
     (FORWARDED, Fate::Dropped),
     (X_FORWARDED_CLIENT_CERT, Fate::Decided),
+    (X_FORWARDED_PREFIX, Fate::Decided),
     (X_REQUEST_ID, Fate::Decided),
     (HOST, Fate::Decided),
 ];

@@ -5,7 +5,7 @@
 //! 3. **route**: host and path choose a route in the current snapshot (404).
 //! 4. **redirect**: requests that the route sends elsewhere go there, plain HTTP to HTTPS.
 //! 5. **request**: the route must be open and its backend known (503), size is bounded (413), header fields are made
-//!    fit for the backend.
+//!    fit for the backend, and path and Host become what the route says (400, 414).
 //! 6. **forward**: an endpoint that the policies there admit the client to (403) answers, or the failure is told
 //!    (502, 503, 504).
 //! 7. **response**: fields of the backend's connection go, ours are set; the record ends with the body.
@@ -14,6 +14,7 @@
 
 mod redirects;
 mod refusal;
+mod rewrite;
 mod target;
 
 use std::future::poll_fn;
@@ -44,12 +45,13 @@ use super::worker::Worker;
 use crate::names::canonical_host;
 use crate::net::relay::relay;
 use crate::snapshot::Snapshot;
-use crate::snapshot::clusters::{Cluster, Endpoint};
+use crate::snapshot::clusters::{Cluster, ClusterKey, Endpoint};
 use crate::snapshot::hosts::{Action, Route};
 use crate::tls::accept::ServedIdentity;
 use crate::tls::hbone_client::Via;
 use redirects::Question;
 use refusal::Refusal;
+use rewrite::rewrite;
 use target::{authority, authority_text, canonicalise_path};
 
 /// A connection from a client, and what its requests are judged by.
@@ -225,9 +227,9 @@ impl Client {
                 Action::Refuse(annotation) => Err(Refusal::new(
                     StatusCode::SERVICE_UNAVAILABLE,
                     "unsupported_protection",
-                    format!("this route asks for a protection that the gateway does not have: {annotation}"),
+                    format!("this route is closed, for the gateway cannot do what an annotation asks for: {annotation}"),
                 )),
-                Action::Forward(key) => match snapshot.clusters.get(key) {
+                Action::Forward(key) => match backend(snapshot, route, key) {
                     Some(cluster) => {
                         Ok(Destination { route: route.clone(), cluster: cluster.clone(), fields: None })
                     }
@@ -243,6 +245,9 @@ impl Client {
         bound_body(request, policy.max_body, record)?;
         request.body_mut().allow_pause_answered(policy.read_timeout);
         destination.fields = self.set_headers(request, authority, settings, claimed, record);
+        if let Some(change) = &destination.route.rewrite {
+            rewrite(request, change)?;
+        }
         Ok(destination)
     }
 
@@ -347,6 +352,16 @@ impl Service for Client {
         })
         .await;
     }
+}
+
+/// The backend with this key, or the one that answers in its place while it has no endpoint.
+fn backend<'s>(snapshot: &'s Snapshot, route: &Route, key: &ClusterKey) -> Option<&'s Arc<Cluster>> {
+    let own = snapshot.clusters.get(key);
+    if own.is_some_and(|own| !own.endpoints.is_empty()) {
+        return own;
+    }
+    let fallback = route.fallback.as_ref().and_then(|fallback| snapshot.clusters.get(fallback));
+    fallback.filter(|fallback| !fallback.endpoints.is_empty()).or(own)
 }
 
 /// The tunnel to the workload at `address`, where it takes tunnels and the gateway has an identity to show.

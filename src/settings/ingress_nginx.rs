@@ -170,7 +170,6 @@ const NO_EFFECT: &[(&str, &str)] = &[
     ("limit-conn-status-code", NOT_HERE),
     ("generate-request-id", NOT_HERE),
     ("load-balance", "it is an annotation of an Ingress"),
-    ("service-upstream", "it is an annotation of an Ingress"),
     ("skip-access-log-urls", NOT_HERE),
     ("annotations-risk-level", "annotations cannot inject configuration"),
     ("annotation-value-word-blocklist", "annotations cannot inject configuration"),

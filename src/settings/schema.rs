@@ -480,6 +480,10 @@ settings! {
     /// Longest pause between two writes to an endpoint.
     proxy_send_timeout: Duration = seconds(60),
         Dynamic, Time, "5m";
+    /// Whether requests go to the address of a Service and not to its endpoints, where an Ingress does not say
+    /// (annotation `service-upstream`).
+    service_upstream: bool = false,
+        Dynamic, None, "true";
     /// Attempts for one request, each at another endpoint while there is one; 0 means one for every endpoint. More than
     /// 16 are never made.
     proxy_next_upstream_tries: u32 = 3,

@@ -13,12 +13,20 @@ use crate::names::object::{ObjectName, ServicePortRef};
 pub struct ClusterKey {
     pub service: ObjectName,
     pub port: ServicePortRef,
+    /// Its requests go to the address of the Service itself, which picks the endpoint (`service-upstream`).
+    pub by_service: bool,
 }
 
 impl ClusterKey {
     /// The least key that a backend of `service` can have.
     pub fn first_of(service: &ObjectName) -> Self {
-        Self { service: service.clone(), port: ServicePortRef::Number(0) }
+        Self { service: service.clone(), port: ServicePortRef::Number(0), by_service: false }
+    }
+
+    /// The same Service and port, by its own address or not.
+    #[must_use]
+    pub fn reached(&self, by_service: bool) -> Self {
+        Self { by_service, ..self.clone() }
     }
 }
 
@@ -27,7 +35,9 @@ impl fmt::Display for ClusterKey {
         match &self.port {
             ServicePortRef::Number(port) => write!(f, "{}:{port}", self.service),
             ServicePortRef::Name(port) => write!(f, "{}:{port}", self.service),
-        }
+            ServicePortRef::First => self.service.fmt(f),
+        }?;
+        f.write_str(if self.by_service { " (service-upstream)" } else { "" })
     }
 }
 

@@ -7,6 +7,7 @@ use super::SharedMap;
 use super::clusters::ClusterKey;
 use super::paths::PathMap;
 use super::redirects::Redirect;
+use super::rewrites::Rewrite;
 use crate::names::object::ObjectName;
 use crate::names::{HostName, HostPattern, parent_of};
 use crate::telemetry::route_stats::RouteStats;
@@ -79,6 +80,10 @@ pub struct Route {
     pub path: Box<str>,
     pub ingress: ObjectName,
     pub action: Action,
+    /// Who answers while the backend that requests are forwarded to has no endpoint.
+    pub fallback: Option<Arc<ClusterKey>>,
+    /// What a request is changed into before it is forwarded.
+    pub rewrite: Option<Box<Rewrite>>,
     pub policy: Arc<RoutePolicy>,
     /// Goes on counting when the route changes.
     pub stats: Arc<RouteStats>,
@@ -91,7 +96,7 @@ pub enum Action {
     NotFound,
     /// Somewhere else, without a backend and before any redirect to HTTPS.
     Redirect(Arc<Redirect>),
-    /// The Ingress asks for a protection, by this annotation, that Portcullis does not have: 503 for everyone.
+    /// The Ingress asks, by this annotation, for what must not be left out and cannot be done: 503 for everyone.
     Refuse(&'static str),
 }
 

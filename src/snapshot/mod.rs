@@ -10,6 +10,7 @@ pub mod hosts;
 pub mod paths;
 pub mod policies;
 pub mod redirects;
+pub mod rewrites;
 pub mod shared;
 pub mod workloads;
 

@@ -3,17 +3,20 @@
 //! [`canonical_path`] is applied to the path of every request and to every path of an Ingress; matching,
 //! authorisation and forwarding all use its result, so no spelling of a path can reach around a rule.
 //! [`PathMap`] is built by `compile` and read by `proxy` without allocation, in time bounded by the longest
-//! path that was configured, whatever a client sends. Regular expressions would be a third list beside
-//! `exact` and `prefixes`, asked in the order of the Ingress that asked for them.
+//! path that was configured, whatever a client sends. Regular expressions are a third list beside `exact` and
+//! `prefixes`, empty for nearly all hosts, and asked one after the other.
 
 mod canonical;
+pub mod patterns;
 #[cfg(test)]
 mod tests;
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::HashSet;
+use std::sync::Arc;
 
-pub use canonical::{PathError, canonical_path};
+pub use canonical::{PathError, assembled_path, canonical_path};
+use patterns::PathPattern;
 
 /// How the path of a rule is compared with the path of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -25,9 +28,12 @@ pub enum PathMatch {
     /// `/foo/` is for the same requests, `/foo` included, as Kubernetes defines it (nginx would redirect that
     /// one). Where both are configured, `/foo` keeps the requests for exactly `/foo`.
     Prefix,
+    /// As a regular expression for its beginning: see [`patterns`].
+    Pattern,
 }
 
-/// Routes of one host by path. An exact path comes before prefixes, a longer prefix before a shorter one.
+/// Routes of one host by path. An exact path comes before patterns, those before prefixes. A longer path comes before a
+/// shorter one, and of patterns that are equally long the last in the order of text, as ingress-nginx has it.
 #[derive(Clone, Debug)]
 pub struct PathMap<T> {
     /// Longest path first, as they are shown.
@@ -36,6 +42,8 @@ pub struct PathMap<T> {
     exact: Box<[(Box<str>, usize)]>,
     /// In the order of [`compare`]: whatever a prefix covers comes right after it.
     prefixes: Box<[Prefix]>,
+    /// In the order in which they are asked, with the index of their route.
+    patterns: Box<[(Arc<PathPattern>, usize)]>,
 }
 
 #[derive(Clone, Debug)]
@@ -56,13 +64,26 @@ struct Prefix {
 
 impl<T> Default for PathMap<T> {
     fn default() -> Self {
-        Self { routes: Box::default(), exact: Box::default(), prefixes: Box::default() }
+        Self {
+            routes: Box::default(),
+            exact: Box::default(),
+            prefixes: Box::default(),
+            patterns: Box::default(),
+        }
     }
 }
 
 impl<T> PathMap<T> {
     /// A map of routes by canonical path. Of two with the same kind and path, the first stays.
     pub fn new(routes: impl IntoIterator<Item = (PathMatch, Box<str>, T)>) -> Self {
+        Self::with_patterns(routes, |_| None)
+    }
+
+    /// As [`new`](Self::new), with patterns by their text. A pattern that is not to be had is never matched.
+    pub fn with_patterns(
+        routes: impl IntoIterator<Item = (PathMatch, Box<str>, T)>,
+        pattern: impl Fn(&str) -> Option<Arc<PathPattern>>,
+    ) -> Self {
         let mut seen = HashSet::new();
         let mut routes: Vec<_> = routes
             .into_iter()
@@ -78,12 +99,21 @@ impl<T> PathMap<T> {
         let mut exact: Vec<_> = paths_of(PathMatch::Exact).collect();
         exact.sort();
         let prefixes = link(with_bare_forms(paths_of(PathMatch::Prefix).collect()));
-        Self { exact: exact.into(), prefixes: prefixes.into(), routes: routes.into() }
+        let mut texts: Vec<_> = paths_of(PathMatch::Pattern).collect();
+        texts.sort_by_key(|(text, _)| Reverse((text.len(), text.clone())));
+        let patterns = texts.into_iter().filter_map(|(text, index)| Some((pattern(&text)?, index)));
+        Self {
+            exact: exact.into(),
+            prefixes: prefixes.into(),
+            patterns: patterns.collect(),
+            routes: routes.into(),
+        }
     }
 
     /// The route for `path`, which must be canonical.
     pub fn find(&self, path: &str) -> Option<&T> {
-        self.find_exact(path).or_else(|| self.find_prefix(path))
+        let found = self.find_exact(path);
+        found.or_else(|| self.find_pattern(path)).or_else(|| self.find_prefix(path))
     }
 
     /// All routes, longest path first.
@@ -96,6 +126,12 @@ impl<T> PathMap<T> {
         self.routes.iter().map(|entry| (entry.kind, &*entry.path, &entry.route))
     }
 
+    /// All patterns with their text.
+    pub fn patterns(&self) -> impl Iterator<Item = (&str, &Arc<PathPattern>)> {
+        let text = |index: usize| self.routes.get(index).map(|entry| &*entry.path);
+        self.patterns.iter().filter_map(move |(pattern, index)| Some((text(*index)?, pattern)))
+    }
+
     pub fn is_empty(&self) -> bool {
         self.routes.is_empty()
     }
@@ -103,6 +139,11 @@ impl<T> PathMap<T> {
     fn find_exact(&self, path: &str) -> Option<&T> {
         let found = self.exact.binary_search_by(|(exact, _)| (**exact).cmp(path)).ok()?;
         self.route(self.exact.get(found)?.1)
+    }
+
+    fn find_pattern(&self, path: &str) -> Option<&T> {
+        let (_, index) = self.patterns.iter().find(|(pattern, _)| pattern.matches(path))?;
+        self.route(*index)
     }
 
     /// The last prefix that is not after `path` is, in this order, the longest one that covers it or one of

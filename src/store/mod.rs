@@ -26,7 +26,7 @@ use objects::{
 };
 pub use policies::LastGood;
 use references::{ingress_clusters, pem_hosts, service_of, staplable_leaf};
-pub use references::{ingress_hosts, ingress_secrets, www_partners};
+pub use references::{ingress_hosts, ingress_secrets, server_aliases, www_partners};
 use table::{Entry, Table};
 
 /// The key of a ConfigMap that holds the root certificates of a mesh, as istiod writes it.
@@ -65,6 +65,10 @@ pub struct Store {
     ingresses_by_host: Index<HostPattern>,
     /// Under the hosts that they may want to be sent to their own.
     ingresses_by_www_partner: Index<HostPattern>,
+    /// Under the names that they want their hosts to have too.
+    ingresses_by_alias: Index<HostPattern>,
+    /// Those among them, under their hosts.
+    aliasing_by_host: Index<HostPattern>,
     ingresses_by_secret: Index<ObjectName>,
     ingresses_by_cluster: Index<ClusterKey>,
     slices_by_service: Index<ObjectName>,
@@ -202,6 +206,16 @@ impl Store {
         self.oldest_first(self.ingresses_by_www_partner.get(host))
     }
 
+    /// Ingresses that may want `host` to be another name of one of theirs. Oldest first.
+    pub fn ingresses_of_alias(&self, host: &HostPattern) -> Vec<&Arc<Ingress>> {
+        self.oldest_first(self.ingresses_by_alias.get(host))
+    }
+
+    /// Ingresses with rules for `host` that may want it to have other names. Oldest first.
+    pub fn ingresses_aliasing(&self, host: &HostPattern) -> Vec<&Arc<Ingress>> {
+        self.oldest_first(self.aliasing_by_host.get(host))
+    }
+
     fn oldest_first<'a>(&'a self, names: impl Iterator<Item = &'a ObjectName>) -> Vec<&'a Arc<Ingress>> {
         let mut found: Vec<_> = names.filter_map(|name| self.ingresses.get(name)).collect();
         found.sort_by(|a, b| a.metadata.age_order().cmp(&b.metadata.age_order()));
@@ -226,6 +240,7 @@ impl Store {
     /// Every host pattern that an Ingress or a PEM pair declares.
     pub fn hosts(&self) -> BTreeSet<HostPattern> {
         let of_ingresses = self.ingresses_by_host.keys().chain(self.ingresses_by_www_partner.keys());
+        let of_ingresses = of_ingresses.chain(self.ingresses_by_alias.keys());
         of_ingresses.chain(self.pem_pairs_by_name.keys()).cloned().collect()
     }
 
@@ -347,9 +362,19 @@ impl Store {
 
     fn set_ingress(&mut self, name: &ObjectName, new: Option<Arc<Ingress>>) {
         for (ingress, entry) in self.ingresses.replace(name, new) {
+            let aliases = server_aliases(&ingress);
             for host in ingress_hosts(&ingress) {
+                let names = aliases_of(&self.aliasing_by_host, &self.ingresses, &host);
+                self.changes.hosts.extend(names);
+                if !aliases.is_empty() {
+                    self.aliasing_by_host.file(host.clone(), name, entry);
+                }
                 self.changes.hosts.insert(host.clone());
                 self.ingresses_by_host.file(host, name, entry);
+            }
+            for host in aliases {
+                self.changes.hosts.insert(host.clone());
+                self.ingresses_by_alias.file(host, name, entry);
             }
             for host in www_partners(&ingress) {
                 self.changes.hosts.insert(host.clone());
@@ -389,13 +414,26 @@ impl Store {
     fn touch_secret(&mut self, secret: &ObjectName) {
         let ingresses = self.ingresses_by_secret.get(secret).filter_map(|name| self.ingresses.get(name));
         for ingress in ingresses {
-            self.changes.certificates.extend(ingress_hosts(ingress));
+            for host in ingress_hosts(ingress) {
+                let names = aliases_of(&self.aliasing_by_host, &self.ingresses, &host);
+                self.changes.certificates.extend(names);
+                self.changes.certificates.insert(host);
+            }
             self.changes.certificates.extend(www_partners(ingress));
         }
         let pem_hosts = self.secrets.get(secret).map(|secret| pem_hosts(secret));
         self.changes.certificates.extend(pem_hosts.into_iter().flatten());
         self.changes.secrets.insert(secret.clone());
     }
+}
+
+/// The names that `host` may have beside its own.
+fn aliases_of(
+    aliasing: &Index<HostPattern>,
+    ingresses: &Table<Ingress>,
+    host: &HostPattern,
+) -> impl Iterator<Item = HostPattern> {
+    aliasing.get(host).filter_map(|name| ingresses.get(name)).flat_map(|ingress| server_aliases(ingress))
 }
 
 /// Whether the roots or the revocation lists of the mesh may be in it.

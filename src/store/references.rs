@@ -3,9 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use super::objects::{Backend, EndpointSlice, Ingress, ObjectName, Secret, SecretOrigin};
+use super::objects::{Backend, EndpointSlice, Ingress, ObjectName, Secret, SecretOrigin, ServicePortRef};
 use crate::names::HostPattern;
-use crate::names::annotation::FROM_TO_WWW_REDIRECT;
+use crate::names::annotation::{Alias, DEFAULT_BACKEND, FROM_TO_WWW_REDIRECT, SERVER_ALIAS, aliases};
 use crate::snapshot::clusters::ClusterKey;
 
 /// The hosts an Ingress has rules for. Those it writes wrongly are reported by `compile`, not indexed.
@@ -34,24 +34,52 @@ pub fn www_partners(ingress: &Ingress) -> BTreeSet<HostPattern> {
     own.iter().filter_map(partner).filter(|partner| !own.contains(partner)).collect()
 }
 
+/// More names that it wants its hosts to have, where nobody has rules for them. The prefix of the annotation is for
+/// `compile` to compare.
+pub fn server_aliases(ingress: &Ingress) -> BTreeSet<HostPattern> {
+    let lists = ingress
+        .metadata
+        .annotations
+        .iter()
+        .filter(|(key, _)| key.rsplit_once('/').is_some_and(|(_, name)| name == SERVER_ALIAS));
+    let named = lists.flat_map(|(_, list)| aliases(list)).filter_map(|alias| match alias {
+        Ok(Alias::Host(host)) => Some(host),
+        Ok(Alias::Pattern(_)) | Err(_) => None,
+    });
+    named.collect()
+}
+
 /// The Secrets that it names in `spec.tls`.
 pub fn ingress_secrets(ingress: &Ingress) -> BTreeSet<ObjectName> {
     let secrets = ingress.tls.iter().filter_map(|tls| tls.secret.name());
     secrets.map(|secret| ObjectName::new(ingress.metadata.name.namespace.clone(), secret)).collect()
 }
 
-/// The backends that its paths lead to.
+/// The backends that its paths lead to. Whether by their Service's own address is for `compile` to say.
 pub(super) fn ingress_clusters(ingress: &Ingress) -> BTreeSet<ClusterKey> {
+    let namespace = &ingress.metadata.name.namespace;
+    let fallbacks = ingress
+        .metadata
+        .annotations
+        .iter()
+        .filter(|(key, _)| key.rsplit_once('/').is_some_and(|(_, name)| name == DEFAULT_BACKEND));
+    let fallbacks = fallbacks.map(|(_, service)| ClusterKey {
+        service: ObjectName::new(namespace.clone(), service.trim()),
+        port: ServicePortRef::First,
+        by_service: false,
+    });
     let paths = ingress.rules.iter().flat_map(|rule| &rule.paths).map(|path| &path.backend);
     paths
         .chain(&ingress.default_backend)
         .filter_map(|backend| match backend {
             Backend::Service { name, port } => Some(ClusterKey {
-                service: ObjectName::new(ingress.metadata.name.namespace.clone(), name.as_str()),
+                service: ObjectName::new(namespace.clone(), name.as_str()),
                 port: port.clone(),
+                by_service: false,
             }),
             Backend::Resource => None,
         })
+        .chain(fallbacks)
         .collect()
 }
 

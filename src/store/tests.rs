@@ -51,7 +51,7 @@ fn host(pattern: &str) -> HostPattern {
 }
 
 fn cluster(service: &str) -> ClusterKey {
-    ClusterKey { service: ObjectName::new("a", service), port: ServicePortRef::Number(80) }
+    ClusterKey { service: ObjectName::new("a", service), port: ServicePortRef::Number(80), by_service: false }
 }
 
 #[test]

@@ -31,6 +31,7 @@ mod policy;
 mod proxy_protocol;
 mod responses;
 mod restart;
+mod rewrites;
 mod rotation;
 mod routing;
 mod site;

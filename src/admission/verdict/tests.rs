@@ -106,6 +106,22 @@ fn an_older_ingress_cannot_take_a_path_away_either() {
 }
 
 #[test]
+fn a_path_that_is_no_regular_expression_is_refused_whoever_makes_it_one() {
+    let mut world = World::new();
+    let regex = |path: &str| {
+        let mut regex = ingress("regex", "a.example.com", path, LATER);
+        regex["metadata"]["annotations"] = json!({ "portcullis.dev/use-regex": "true" });
+        regex
+    };
+    let verdict = world.judge(None, &regex("/(?!new)"));
+    assert!(verdict.refusals.len() == 1 && verdict.refusals[0].contains("look-around"), "{verdict:?}");
+    assert_eq!(world.judge(None, &regex("/new.*")).refusals, [""; 0]);
+    world.apply(API_VERSION, "Ingress", &ingress("odd", "a.example.com", "/odd(", LATER));
+    let verdict = world.judge(None, &regex("/new.*"));
+    assert!(verdict.refusals.len() == 1 && verdict.refusals[0].contains("Ingress shop/odd: "), "{verdict:?}");
+}
+
+#[test]
 fn what_was_there_before_can_be_left_alone() {
     let mut world = World::new();
     let mut loser = ingress("loser", "a.example.com", "/old", LATER);

@@ -7,7 +7,7 @@ use time::format_description::well_known::Rfc3339;
 use crate::diagnostics::{Diagnostic, ObjectRef, Severity};
 use crate::names::HostPattern;
 use crate::store::objects::{Ingress, Kind};
-use crate::store::{ingress_hosts, www_partners};
+use crate::store::{ingress_hosts, server_aliases, www_partners};
 use crate::tls::keys::KeyPair;
 
 /// A certificate that expires within this time is reported, in seconds.
@@ -25,6 +25,7 @@ pub fn ingress_tls_findings(ingress: &Ingress) -> Vec<Diagnostic> {
         return names_secret.then_some(ignored).into_iter().collect();
     }
     rules.extend(www_partners(ingress));
+    rules.extend(server_aliases(ingress));
     let mut findings = Vec::new();
     for entry in &ingress.tls {
         for written in &entry.hosts {

@@ -46,6 +46,7 @@ fn a_port_is_found_by_number_name_or_target() {
             match &port {
                 ServicePortRef::Number(port) => port.to_string(),
                 ServicePortRef::Name(port) => port.clone(),
+                ServicePortRef::First => unreachable!("no Ingress names it"),
             }
         );
         let objects =

@@ -28,6 +28,11 @@ fn secret(name: &str, pair: &Arc<KeyPair>) -> Object {
     })
 }
 
+/// A Secret with a certificate for these names.
+pub fn tls_secret(name: &str, names: &[&str]) -> Object {
+    secret(name, &pair(names))
+}
+
 fn pem_pair(name: &str, pair: &Arc<KeyPair>) -> Object {
     let Object::Secret(secret) = secret(name, pair) else { unreachable!("a Secret was made") };
     Object::Secret(Secret { origin: SecretOrigin::PemPair, ..secret })

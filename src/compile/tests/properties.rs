@@ -59,7 +59,7 @@ fn backend() -> impl Strategy<Value = Backend> {
 
 fn path() -> impl Strategy<Value = IngressPath> {
     const KINDS: &[PathType] = &[PathType::Exact, PathType::Prefix, PathType::ImplementationSpecific];
-    let path = pick(&["/", "", "/a", "/a/", "/a/b", "/a//b", "bad"]);
+    let path = pick(&["/", "", "/a", "/a/", "/a/b", "/a//b", "bad", "/a(.*)", "/(?!a)"]);
     (path, proptest::sample::select(KINDS), backend()).prop_map(|(path, kind, backend)| IngressPath {
         index: 0,
         path,
@@ -75,8 +75,19 @@ fn rule() -> impl Strategy<Value = IngressRule> {
 
 fn ingress() -> impl Strategy<Value = Ingress> {
     let annotation = (
-        pick(&["portcullis.dev/ssl-redirect", "x.test/proxy-body-size", "kubernetes.io/ingress.class"]),
-        pick(&["false", "1m", "portcullis", "other"]),
+        pick(&[
+            "portcullis.dev/ssl-redirect",
+            "x.test/proxy-body-size",
+            "kubernetes.io/ingress.class",
+            "portcullis.dev/use-regex",
+            "portcullis.dev/rewrite-target",
+            "portcullis.dev/server-alias",
+            "x.test/server-alias",
+            "portcullis.dev/service-upstream",
+            "portcullis.dev/default-backend",
+            "portcullis.dev/from-to-www-redirect",
+        ]),
+        pick(&["false", "true", "1m", "portcullis", "other", "b.test", "*.a.test,c.test", "/a", "/$1", "s"]),
     );
     let secret = prop_oneof![
         4 => Just(TlsSecret::Named("tls".into())),
@@ -88,7 +99,7 @@ fn ingress() -> impl Strategy<Value = Ingress> {
         pick(&["i", "j", "k"]),
         option::of(0..3_i64),
         option::weighted(0.4, pick(&["portcullis", "other", "none"])),
-        vec(annotation, 0..2),
+        vec(annotation, 0..3),
         option::weighted(0.3, backend()),
         tls,
         vec(rule(), 0..4),
@@ -106,16 +117,17 @@ fn service() -> impl Strategy<Value = Service> {
         3 => Just(ServiceKind::Cluster),
         1 => pick(&["example.com", "localhost", "bad name"]).prop_map(ServiceKind::ExternalName),
     ];
+    let address = option::of((0..3_u8).prop_map(|number| [10, 96, 0, number].into()));
     let port = option::of(Just("http".to_owned())).prop_map(|name| ServicePort {
         name,
         port: 80,
         target: Some(ServicePortRef::Number(8080)),
         app_protocol: None,
     });
-    (pick(&["s", "t"]), kind, vec(port, 0..3)).prop_map(|(name, kind, ports)| Service {
+    (pick(&["s", "t"]), kind, address, vec(port, 0..3)).prop_map(|(name, kind, address, ports)| Service {
         metadata: metadata(&name),
         kind,
-        addresses: Vec::new(),
+        addresses: address.into_iter().collect(),
         ports,
     })
 }
@@ -202,7 +214,7 @@ fn hostile() -> impl Strategy<Value = String> {
 }
 
 fn hostile_ingress() -> impl Strategy<Value = Ingress> {
-    (vec(hostile(), 12), port()).prop_map(|(text, port)| {
+    (vec(hostile(), 16), port()).prop_map(|(text, port)| {
         let text = |index: usize| text[index].clone();
         let service = || Backend::Service { name: text(0), port: port.clone() };
         let mut metadata = metadata("hostile");
@@ -211,6 +223,10 @@ fn hostile_ingress() -> impl Strategy<Value = Ingress> {
             (format!("portcullis.dev/{}", text(3)), text(4)),
             ("portcullis.dev/proxy-body-size".into(), text(5)),
             ("portcullis.dev/backend-protocol".into(), text(6)),
+            ("portcullis.dev/rewrite-target".into(), text(12)),
+            ("portcullis.dev/server-alias".into(), text(13)),
+            ("portcullis.dev/upstream-vhost".into(), text(14)),
+            ("portcullis.dev/x-forwarded-prefix".into(), text(15)),
         ]
         .into();
         let paths = vec![

@@ -1,5 +1,5 @@
 //! What a request asks for: the host that it names and its path, each in the canonical form by which routes are found,
-//! or a refusal. What is matched here is what the backend gets, so the two can never disagree.
+//! or a refusal. What is matched here is what the backend gets, or what the route makes of it, so the two can never disagree.
 
 use std::borrow::Cow;
 

@@ -103,7 +103,7 @@ impl Upstream {
 
 pub fn cluster(addresses: &[SocketAddr]) -> Cluster {
     let service = ObjectName { namespace: "shop".into(), name: "web".into() };
-    let key = Arc::new(ClusterKey { service, port: ServicePortRef::Number(80) });
+    let key = Arc::new(ClusterKey { service, port: ServicePortRef::Number(80), by_service: false });
     let endpoints: Vec<_> = addresses.iter().map(|&address| Arc::new(Endpoint::Address(address))).collect();
     Cluster::new(key, endpoints, None)
 }

@@ -23,6 +23,8 @@ pub enum PathError {
         "the path has '.' or '..' beside ';' or an encoded slash or backslash, which some servers resolve"
     )]
     HiddenDots,
+    #[error("the path has a '.' or '..' that its parts make together")]
+    Dots,
 }
 
 /// The canonical form of `raw`, the path of a request target without its query.
@@ -48,6 +50,18 @@ pub fn canonical_path(raw: &str) -> Result<Cow<'_, str>, PathError> {
     }
     let canonical = resolve(&normalise_escapes(raw)?)?;
     Ok(if canonical == raw { Cow::Borrowed(raw) } else { Cow::Owned(canonical) })
+}
+
+/// The canonical form of a path that was put together of pieces of another one, such as the groups of a pattern. Where
+/// the pieces make a `.` or `..` it is refused and not resolved: it would lead out of the place that they were put in.
+pub fn assembled_path(raw: &str) -> Result<Cow<'_, str>, PathError> {
+    if raw.starts_with('/') && is_plainly_canonical(raw) {
+        return Ok(Cow::Borrowed(raw));
+    }
+    match normalise_escapes(raw)?.split('/').any(|segment| matches!(segment, "." | "..")) {
+        true => Err(PathError::Dots),
+        false => canonical_path(raw),
+    }
 }
 
 /// Quick and sure where it says yes; most paths have neither escapes nor segments that begin with a dot.
