@@ -1,9 +1,6 @@
 //! The only place that names rustls: keys, certificate choice, tickets, server and client configurations.
 
 pub mod accept;
-pub mod admission_server;
-pub mod ca_client;
-pub mod ca_server;
 pub mod client;
 mod client_element;
 pub mod hbone;
@@ -14,6 +11,7 @@ pub mod ocsp;
 pub mod own_identity;
 pub(crate) mod peer_verifier;
 pub mod policy;
+pub mod services;
 pub mod spiffe;
 pub mod tickets;
 

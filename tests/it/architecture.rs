@@ -109,6 +109,17 @@ fn only_tls_names_rustls() {
     assert!(elsewhere.is_empty(), "{elsewhere:?}");
 }
 
+#[test]
+fn tls_serves_no_http() {
+    let served: Vec<_> = sources("src/tls")
+        .into_iter()
+        .filter(|file| {
+            ["hyper", "h2::", "tonic"].iter().any(|name| fs::read_to_string(file).unwrap().contains(name))
+        })
+        .collect();
+    assert!(served.is_empty(), "{served:?}");
+}
+
 /// The Rust files of `src/PART.rs` and `src/PART/`, without tests: those may stand anywhere.
 fn sources(part: &str) -> Vec<PathBuf> {
     let mut files = Vec::new();
