@@ -33,6 +33,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
 use crate::admin::view::{PendingRestart, View};
+use crate::api_server::Api;
 use crate::clock::now;
 use crate::compile::{Compiled, compile};
 use crate::names::HostPattern;
@@ -43,7 +44,6 @@ use crate::settings::reload::{Applied, Reload, Reloader};
 use crate::settings::{ChangeCounts, Settings};
 use crate::snapshot::shared::Shared;
 use crate::sources::Batch;
-use crate::sources::kubernetes;
 use crate::sources::mesh_files::MeshPaths;
 use crate::status::Outbox;
 use crate::store::objects::ConfigMap;
@@ -157,7 +157,7 @@ struct Control {
     /// Whether the ConfigMap with settings was passed on, or that there is none.
     config_map_known: bool,
     /// The API server, where there is one.
-    api: Option<kubernetes::Api>,
+    api: Option<Api>,
     webhook: Webhook,
     handover: Handover,
 }

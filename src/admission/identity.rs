@@ -18,12 +18,12 @@ use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
+use crate::api_server;
 use crate::ca::authority::Authority;
 use crate::ca::roots::{self, Checked, RootError, RootOptions, SelfSigned};
 use crate::ca::server::{Endpoint, EndpointError};
 use crate::ca::store::kubernetes::Kubernetes;
 use crate::settings::Settings;
-use crate::sources::kubernetes as source;
 use crate::tls::services::{ChainAndKey, Protocol, ServiceTls, ServiceTlsError};
 
 /// The field manager of `caBundle`, and the name of the root.
@@ -53,7 +53,7 @@ enum IdentityError {
 }
 
 pub(super) struct Identity {
-    api: source::Api,
+    api: api_server::Api,
     options: RootOptions,
     settings: watch::Receiver<Arc<Settings>>,
     leader: watch::Receiver<bool>,
@@ -65,7 +65,7 @@ pub(super) struct Identity {
 
 impl Identity {
     pub fn new(
-        api: source::Api,
+        api: api_server::Api,
         namespace: String,
         settings: watch::Receiver<Arc<Settings>>,
         leader: watch::Receiver<bool>,

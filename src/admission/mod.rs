@@ -22,8 +22,8 @@ use bytes::Bytes;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::api_server::Api;
 use crate::settings::Settings;
-use crate::sources::kubernetes::Api;
 use identity::Identity;
 pub use review::{Review, ReviewError};
 pub use verdict::{Verdict, judge};

@@ -25,12 +25,17 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
         "src/store",
         &["app", "admin", "admission", "cli", "compile", "proxy", "sources", "status", "supervisor"],
     ),
+    (
+        "src/api_server",
+        &["app", "admin", "admission", "ca", "cli", "compile", "proxy", "sources", "status", "store"],
+    ),
     ("src/sources", &["app", "admin", "admission", "cli", "compile", "proxy", "status", "supervisor"]),
 ];
 const CONTROL_PLANE: &[&str] = &[
     "admin",
     "admission",
     "annotations",
+    "api_server",
     "app",
     "ca",
     "cli",

@@ -20,9 +20,9 @@ use self::mirror::{Collection, Decode, Mirror, follow, list};
 use super::{
     Account, ConfigMap, IngressHosts, Namespace, Revision, Secret, Store, StoreError, Version, documents,
 };
+use crate::api_server::{Api, ApiError};
 use crate::ca::authn::impersonation::Pod;
 use crate::ca::{accounts, distribution, hosts, plugged, roots};
-use crate::sources::kubernetes::{Api, ApiError};
 use crate::store::objects::ObjectName;
 
 const JSON: &str = "application/json";

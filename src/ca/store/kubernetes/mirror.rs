@@ -15,7 +15,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::sources::kubernetes::{Api, ApiError, Backoff};
+use crate::api_server::{Api, ApiError, Backoff};
 use crate::store::objects::ObjectName;
 
 /// Objects on a page of a list.
