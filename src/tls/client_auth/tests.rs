@@ -1,4 +1,7 @@
 use std::process::Command;
+use std::sync::LazyLock;
+
+use proptest::prelude::*;
 
 use rustls::pki_types::pem::PemObject;
 use time::{Duration, OffsetDateTime};
@@ -204,6 +207,35 @@ fn names_that_no_header_has_room_for_are_no_names() {
     let pattern = Arc::new(SubjectPattern::parse("").unwrap());
     assert!(!shown.is_for(&pattern));
     assert!(ClientCertificate::new(&[], None).is_none());
+}
+
+proptest! {
+    #[test]
+    fn no_certificate_panics(changes in proptest::collection::vec((0..600_usize, any::<u8>()), 0..6)) {
+        static WORLD: LazyLock<(String, String, Vec<u8>)> = LazyLock::new(|| {
+            let root = Authority::new("root");
+            let leaf = chain(client(&root).uri("https://a.test")).remove(0);
+            (root.pem(), root.revocation_list(&[]), leaf.to_vec())
+        });
+        let (root, list, leaf) = &*WORLD;
+        let mut leaf = leaf.clone();
+        for (at, byte) in changes {
+            if let Some(place) = leaf.get_mut(at) {
+                *place = byte;
+            }
+        }
+        let is_changed = leaf != WORLD.2;
+        let chain = [CertificateDer::from(leaf)];
+        for lists in [None, Some(list.as_str())] {
+            let good = matches!(judge(root, lists, &chain), Verdict::Good { .. });
+            prop_assert!(good != is_changed);
+        }
+        if let Some(shown) = ClientCertificate::new(&chain, None) {
+            shown.escaped();
+            let text = shown.subject().map(|subject| subject.to_str().unwrap());
+            prop_assert!(text.is_none_or(|text| text.len() <= LONGEST_NAME));
+        }
+    }
 }
 
 #[test]
