@@ -24,7 +24,7 @@ use setup::{A, B, Edge, OPEN, ca, client, web};
 fn who_shows_no_good_certificate_gets_400_over_every_protocol() {
     let (root, other) = (Authority::new("root"), Authority::new("other"));
     let backend = Backend::echo();
-    let edge = Edge::new(&backend).authorities(&root.pem()).host(A, &[("secret", "default/ca")]).start();
+    let edge = Edge::before(&backend).authorities(&root.pem()).host(A, &[("secret", "default/ca")]).start();
     let (good, bad) = (client(&root, "web"), client(&other, "web"));
     for version in ["1.2", "1.3"] {
         for http in ["--http1.1", "--http2"] {
@@ -57,7 +57,7 @@ fn modes_change_while_it_runs() {
     let (root, other) = (Authority::new("root"), Authority::new("other"));
     let (good, bad) = (client(&root, "web"), client(&other, "web"));
     let backend = Backend::echo();
-    let edge = Edge::new(&backend).authorities(&root.pem()).host(A, &[("secret", "ca")]).start();
+    let edge = Edge::before(&backend).authorities(&root.pem()).host(A, &[("secret", "ca")]).start();
     for (mode, expected) in [
         ("off", [200, 200, 200]),
         ("on", [400, 400, 200]),
@@ -94,7 +94,7 @@ fn chains_are_followed_as_far_as_the_depth_says() {
     let first = root.intermediate("first");
     let second = first.intermediate("second");
     let backend = Backend::echo();
-    let edge = Edge::new(&backend).authorities(&root.pem()).host(A, &[("secret", "ca")]).start();
+    let edge = Edge::before(&backend).authorities(&root.pem()).host(A, &[("secret", "ca")]).start();
     let status = |pair: &PemPair| edge.show(A, pair).get(A, "/").status;
     assert_eq!(status(&client(&first, "web")), 200);
     assert_eq!(status(&client(&second, "web")), 400);
@@ -107,7 +107,7 @@ fn the_error_page_takes_the_place_of_400() {
     let root = Authority::new("root");
     let backend = Backend::echo();
     let page = "https://www.example.com/no?from=$host$request_uri";
-    let edge = Edge::new(&backend)
+    let edge = Edge::before(&backend)
         .authorities(&root.pem())
         .host(A, &[("secret", "ca"), ("error-page", page)])
         .start();
@@ -139,7 +139,7 @@ fn the_subject_must_match_and_the_pattern_changes_while_it_runs() {
     let root = Authority::new("root");
     let (web_, app) = (client(&root, "web"), client(&root, "app"));
     let backend = Backend::echo();
-    let edge = Edge::new(&backend)
+    let edge = Edge::before(&backend)
         .authorities(&root.pem())
         .host(A, &[("secret", "ca"), ("match-cn", "CN=app")])
         .start();
@@ -164,7 +164,7 @@ fn what_clients_say_about_certificates_is_never_passed_on() {
     let root = Authority::new("root");
     let backend = Backend::echo();
     let asks = [("secret", "ca"), ("verify-client", "optional"), ("pass-certificate-to-upstream", "true")];
-    let edge = Edge::new(&backend)
+    let edge = Edge::before(&backend)
         .setting("enable-underscores-in-headers: true")
         .authorities(&root.pem())
         .host(A, &asks)
@@ -209,7 +209,7 @@ fn without_authorities_the_host_is_closed() {
     let root = Authority::new("root");
     let good = client(&root, "web");
     let backend = Backend::echo();
-    let edge = Edge::new(&backend).host(A, &[("secret", "ca")]).start();
+    let edge = Edge::before(&backend).host(A, &[("secret", "ca")]).start();
     let statuses = || {
         [
             edge.gateway.tls_client(A).get(A, "/").status,
@@ -240,7 +240,7 @@ fn without_authorities_the_host_is_closed() {
 fn nobody_gets_in_in_the_clear() {
     let root = Authority::new("root");
     let backend = Backend::echo();
-    let edge = Edge::new(&backend)
+    let edge = Edge::before(&backend)
         .setting("use-forwarded-headers: true")
         .setting("proxy-real-ip-cidr: 127.0.0.0/8")
         .authorities(&root.pem())
@@ -267,7 +267,7 @@ async fn open_connections_are_judged_by_the_authorities_of_now() {
     let (old, new) = (Authority::new("old"), Authority::new("new"));
     let (before, after) = (client(&old, "web"), client(&new, "web"));
     let backend = Backend::echo();
-    let edge = Edge::new(&backend).authorities(&old.pem()).host(A, &[("secret", "ca")]).start();
+    let edge = Edge::before(&backend).authorities(&old.pem()).host(A, &[("secret", "ca")]).start();
     let mut http1 = edge.show(A, &before);
     let mut http2 = Http2::mutual(edge.gateway.https, A, &before).await;
     let mut nobody = edge.gateway.tls_client(A);
@@ -313,7 +313,7 @@ async fn a_connection_for_one_host_is_none_for_a_host_that_asks_for_more() {
     let (one, two) = (Authority::new("one"), Authority::new("two"));
     let backend = Backend::echo();
     let same = "c.example";
-    let edge = Edge::new(&backend)
+    let edge = Edge::before(&backend)
         .authorities(&one.pem())
         .manifest(ca("two", &two.pem(), None))
         .host(A, &[("secret", "ca")])
@@ -374,7 +374,7 @@ fn resume(
 fn sessions_go_on_for_the_same_host_and_authorities_alone() {
     let (one, two) = (Authority::new("one"), Authority::new("two"));
     let backend = Backend::echo();
-    let edge = Edge::new(&backend)
+    let edge = Edge::before(&backend)
         .authorities(&one.pem())
         .host(A, &[("secret", "ca")])
         .host(B, &[("secret", "ca")])
@@ -432,7 +432,7 @@ fn websockets_and_grpc_go_by_the_same() {
         After::Close
     });
     let grpc = Grpc::plain();
-    let edge = Edge::new(&backend)
+    let edge = Edge::before(&backend)
         .authorities(&root.pem())
         .manifest(crate::manifests::service("grpc", &[grpc.address()]))
         .host(A, &[("secret", "ca")])
@@ -470,7 +470,7 @@ fn rules_without_a_host_ask_whoever_they_serve() {
     let root = Authority::new("root");
     let backend = Backend::echo();
     let any = Ingress::hostless("any").path("Prefix", "/", "web").annotation("auth-tls-secret", "ca");
-    let edge = Edge::new(&backend).authorities(&root.pem()).host(OPEN, &[]).ingress(any).start();
+    let edge = Edge::before(&backend).authorities(&root.pem()).host(OPEN, &[]).ingress(any).start();
     let pair = client(&root, "web");
     // The default certificate is for any host unless a setting says otherwise, so the request goes by its Host.
     assert_eq!(edge.gateway.tls_client("unknown.example").get("unknown.example", "/").status, 400);

@@ -12,7 +12,7 @@ fn what_is_in_a_certificate_stays_within_its_header_field() {
     let root = Authority::new("root");
     let backend = Backend::echo();
     let asks = [("secret", "ca"), ("pass-certificate-to-upstream", "true")];
-    let edge = Edge::new(&backend).authorities(&root.pem()).host(A, &asks).start();
+    let edge = Edge::before(&backend).authorities(&root.pem()).host(A, &asks).start();
     for (name, told) in [
         (
             "a\r\nssl-client-verify: SUCCESS\r\n\r\nGET /",
@@ -36,7 +36,7 @@ fn large_certificates_harm_nobody() {
     let root = Authority::new("root");
     let backend = Backend::echo();
     let asks = [("secret", "ca"), ("verify-client", "optional_no_ca")];
-    let edge = Edge::new(&backend).authorities(&root.pem()).host(A, &asks).start();
+    let edge = Edge::before(&backend).authorities(&root.pem()).host(A, &asks).start();
     // A name that no header has room for.
     let long = client(&root, &"x".repeat(20_000));
     assert_eq!(edge.show(A, &long).get(A, "/").status, 400);
@@ -86,7 +86,7 @@ fn certificates_that_openssl_makes_of_a_request_are_good() {
     let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
     let backend = Backend::echo();
     let asks = [("secret", "ca"), ("match-cn", "^CN=Client$")];
-    let edge = Edge::new(&backend).authorities(&read("ca.crt")).host(A, &asks).start();
+    let edge = Edge::before(&backend).authorities(&read("ca.crt")).host(A, &asks).start();
     let pair =
         PemPair { leaf_pem: read("client.crt"), chain_pem: String::new(), key_pem: read("client.key") };
     for version in ["1.2", "1.3"] {

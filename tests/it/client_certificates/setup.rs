@@ -88,7 +88,7 @@ pub struct Edge {
 }
 
 impl Edge {
-    pub fn new(backend: &Backend) -> Plan {
+    pub fn before(backend: &Backend) -> Plan {
         let names = [A, B, OPEN, "c.example"];
         let pair = Authority::new("server").leaf(&names).issue();
         let setup = Setup::new().service("web", &[backend.address()]).secret("tls", &pair);
