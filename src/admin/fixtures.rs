@@ -165,7 +165,8 @@ impl Gateway {
         let known = self.snapshot.hosts.find_named(host).cloned();
         let mut routes: Vec<_> = known.iter().flat_map(|host| host.routes.entries()).map(owned).collect();
         routes.push((kind, path.into(), route));
-        let host = Host { pattern: pattern.clone(), routes: PathMap::new(routes), has_tls: true };
+        let host =
+            Host { pattern: pattern.clone(), routes: PathMap::new(routes), has_tls: true, client_auth: None };
         self.snapshot.hosts.set(&pattern, Some(Arc::new(host)));
         stats
     }
@@ -181,8 +182,12 @@ impl Gateway {
                 Route { host, path: own, ingress, action, policy: policy.clone(), stats: stats.clone() };
             (kind, path.into(), Arc::new(closed))
         });
-        let host =
-            Host { pattern: known.pattern.clone(), routes: PathMap::new(routes), has_tls: known.has_tls };
+        let host = Host {
+            pattern: known.pattern.clone(),
+            routes: PathMap::new(routes),
+            has_tls: known.has_tls,
+            client_auth: None,
+        };
         self.snapshot.hosts.set(&known.pattern, Some(Arc::new(host)));
     }
 

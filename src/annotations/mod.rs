@@ -5,8 +5,15 @@
 //! and [`FOREIGN`]. A value that cannot be used is ignored alone: the setting or the default holds.
 
 mod app_root;
+mod auth_tls_error_page;
+mod auth_tls_match_cn;
+mod auth_tls_pass_certificate_to_upstream;
+mod auth_tls_secret;
+mod auth_tls_verify_client;
+mod auth_tls_verify_depth;
 mod backend_mtls;
 mod backend_protocol;
+mod client_auth;
 mod documentation;
 mod force_ssl_redirect;
 mod foreign;
@@ -31,6 +38,7 @@ mod values;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+pub use client_auth::ClientAuthDraft;
 pub use documentation::documentation;
 pub use foreign::{FOREIGN, Treatment};
 pub use policy_draft::PolicyDraft;
@@ -56,6 +64,12 @@ pub const ANNOTATIONS: &[&dyn Annotation] = &[
     &relative_redirects::RelativeRedirects,
     &app_root::AppRoot,
     &from_to_www_redirect::FromToWwwRedirect,
+    &auth_tls_secret::AuthTlsSecret,
+    &auth_tls_verify_client::AuthTlsVerifyClient,
+    &auth_tls_verify_depth::AuthTlsVerifyDepth,
+    &auth_tls_match_cn::AuthTlsMatchCn,
+    &auth_tls_pass_certificate_to_upstream::AuthTlsPassCertificateToUpstream,
+    &auth_tls_error_page::AuthTlsErrorPage,
     &backend_protocol::BackendProtocol,
     &backend_mtls::BackendMtls,
     &issue_certificate::IssueCertificate,
@@ -94,6 +108,7 @@ pub enum AnnotationError {
 pub struct Effects {
     pub policy: RoutePolicy,
     pub redirects: Redirects,
+    pub client_auth: ClientAuthDraft,
 }
 
 /// Redirects that stand in the place of routes.
@@ -116,7 +131,8 @@ pub fn effects(metadata: &Metadata, settings: &Settings) -> Effects {
             let _ = annotation.apply(value.trim(), &mut draft);
         }
     }
-    Effects { redirects: draft.redirects(), policy: draft.finish() }
+    let (redirects, client_auth) = (draft.redirects(), std::mem::take(&mut draft.client_auth));
+    Effects { redirects, client_auth, policy: draft.finish() }
 }
 
 /// The policy of an Ingress without annotations.
@@ -139,7 +155,14 @@ pub fn unsupported_protections(
 /// Whether a protection is one of the whole host, with the routes that other Ingresses have there, and not only
 /// of the routes of the Ingress that asks for it.
 pub fn protects_host(annotation: &str) -> bool {
-    annotation.starts_with("auth-tls-") || annotation == "server-snippet"
+    annotation == "server-snippet"
+}
+
+/// How findings name an annotation of an Ingress.
+pub fn field_of(metadata: &Metadata, settings: &Settings, name: &str) -> String {
+    let has = |prefix: &str| metadata.annotations.contains_key(&format!("{prefix}/{name}"));
+    let prefix = if has(OWN_PREFIX) { OWN_PREFIX } else { &settings.annotations_prefix };
+    format!("metadata.annotations[{}]", quoted(&format!("{prefix}/{name}")))
 }
 
 /// Whether this Ingress is a canary: it changes the split of another one and brings no routes of its own.

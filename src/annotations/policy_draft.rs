@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use super::Redirects;
+use super::{ClientAuthDraft, Redirects};
 use crate::settings::Settings;
 use crate::snapshot::hosts::{BackendProtocol, HttpsRedirect, RoutePolicy};
 use crate::snapshot::redirects::{Location, Redirect};
@@ -27,6 +27,7 @@ pub struct PolicyDraft {
     pub from_to_www_redirect: bool,
     pub protocol: BackendProtocol,
     pub backend_mtls: bool,
+    pub client_auth: ClientAuthDraft,
     /// Bytes; `None` is unlimited.
     pub max_body: Option<u64>,
     pub connect_timeout: Duration,
@@ -50,6 +51,7 @@ impl PolicyDraft {
             from_to_www_redirect: false,
             protocol: BackendProtocol::Http1,
             backend_mtls: false,
+            client_auth: ClientAuthDraft::default(),
             max_body: settings.proxy_body_size,
             connect_timeout: settings.proxy_connect_timeout,
             read_timeout: settings.proxy_read_timeout,

@@ -3,6 +3,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
+use crate::snapshot::client_auth::{NoPattern, VerifyClient};
 use crate::snapshot::hosts::{BackendProtocol, HttpsRedirect};
 use crate::snapshot::redirects::Asked;
 use crate::store::objects::ObjectName;
@@ -192,8 +193,6 @@ fn a_protection_that_is_not_there_closes_routes_unless_it_asks_for_nothing() {
         ("denylist-source-range", "10.0.0.0/8", true),
         ("limit-rps", "5", true),
         ("limit-rps", "0", false),
-        ("auth-tls-verify-client", "optional", true),
-        ("auth-tls-verify-client", "off", false),
         ("enable-modsecurity", "False", false),
         ("configuration-snippet", "deny all;", true),
         ("stream-snippet", "server {}", false),
@@ -208,7 +207,38 @@ fn a_protection_that_is_not_there_closes_routes_unless_it_asks_for_nothing() {
     assert_eq!(reasons(&harmless), []);
     let own = metadata([("portcullis.dev/auth-url", "http://auth.test")]);
     assert!(unsupported_protections(&own, &Settings::default()).eq(["auth-url"]));
-    assert!(protects_host("auth-tls-secret") && !protects_host("auth-url"));
+    assert!(protects_host("server-snippet") && !protects_host("auth-url"));
+}
+
+#[test]
+fn what_is_asked_of_clients_is_read_as_it_is_written() {
+    let draft = |annotations: &[(&str, &str)]| {
+        let named = annotations.iter().map(|(name, value)| (format!("{NGINX}/auth-tls-{name}"), *value));
+        effects(&metadata(named), &Settings::default()).client_auth
+    };
+    assert_eq!(draft(&[]), ClientAuthDraft::default());
+    let all = draft(&[
+        ("secret", " shop/ca "),
+        ("verify-client", "optional_no_ca"),
+        ("verify-depth", "3"),
+        ("match-cn", "CN=(a|b)"),
+        ("pass-certificate-to-upstream", "true"),
+        ("error-page", "https://a.test/no?from=$request_uri"),
+    ]);
+    assert_eq!((all.secret.as_deref(), all.depth, all.pass_certificate), (Some("shop/ca"), Some(3), true));
+    assert_eq!((all.verify, all.protection()), (Some(VerifyClient::OptionalNoCa), Some("auth-tls-match-cn")));
+    assert!(all.subject.unwrap().unwrap().matches("O=x,CN=b") && all.error_page.is_some());
+    // What cannot be used leaves what is stricter, or is told to `compile`.
+    for (name, value) in
+        [("verify-client", "Off"), ("verify-depth", "0"), ("verify-depth", "-1"), ("error-page", "no")]
+    {
+        assert_eq!(draft(&[(name, value)]), ClientAuthDraft::default(), "{name}: {value}");
+        let reasons = reasons(&nginx(&format!("auth-tls-{name}"), value));
+        assert_eq!(reasons, [(Severity::Error, "InvalidAnnotation")], "{name}: {value}");
+    }
+    assert_eq!(draft(&[("match-cn", "(")]).subject, Some(Err(NoPattern)));
+    assert_eq!(draft(&[("verify-client", "off")]).protection(), None);
+    assert_eq!(draft(&[("verify-client", "optional")]).protection(), Some("auth-tls-verify-client"));
 }
 
 #[test]

@@ -24,6 +24,14 @@ pub fn seconds(value: &str) -> Result<Duration, AnnotationError> {
     }
 }
 
+/// A whole number, at least one.
+pub fn count(value: &str) -> Result<usize, AnnotationError> {
+    match digits(value)?.parse() {
+        Ok(count @ 1..) => Ok(count),
+        _ => Err(AnnotationError::Value),
+    }
+}
+
 /// A number of bytes as nginx writes it: `k`, `m` and `g` are powers of 1024.
 pub fn size(value: &str) -> Result<u64, AnnotationError> {
     let unit = value.trim_start_matches(|c: char| c.is_ascii_digit());

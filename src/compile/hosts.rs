@@ -8,7 +8,8 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use super::classes::Classes;
-use crate::annotations::{self, Effects, Redirects};
+use super::client_auth::{ClientAuths, Outcome, Wish};
+use crate::annotations::{self, ClientAuthDraft, Effects, Redirects};
 use crate::diagnostics::{Diagnostic, ObjectRef, Severity, quoted};
 use crate::names::HostPattern;
 use crate::settings::Settings;
@@ -18,6 +19,7 @@ use crate::snapshot::paths::{PathMap, PathMatch, canonical_path};
 use crate::snapshot::redirects::{Location, Redirect};
 use crate::store::Store;
 use crate::store::objects::{Backend, Ingress, Kind, ObjectName, PathType};
+use crate::tls::policy::TlsPolicy;
 
 /// Compiles hosts of one store; Ingresses that several of them share are looked at once.
 pub(super) struct Hosts<'a> {
@@ -27,6 +29,16 @@ pub(super) struct Hosts<'a> {
     /// What most Ingresses have.
     plain: SharedPolicy,
     prepared: HashMap<ObjectName, Prepared>,
+    client_auths: ClientAuths<'a>,
+}
+
+/// A host as it is now.
+pub(super) struct CompiledHost {
+    /// `None` where nobody has rules for it.
+    pub host: Option<Arc<Host>>,
+    pub found: Vec<Diagnostic>,
+    /// When to look again although nothing changed, in seconds since the Unix epoch.
+    pub recheck_at: Option<i64>,
 }
 
 /// A policy, and what becomes of it for paths that are never redirected to HTTPS.
@@ -42,6 +54,7 @@ struct Prepared {
     rules: Vec<(HostPattern, usize)>,
     policy: SharedPolicy,
     redirects: Redirects,
+    client_auth: ClientAuthDraft,
     /// The annotation for whose sake no route of this Ingress is served.
     refusal: Option<&'static str>,
     /// The same for every route of its hosts.
@@ -62,18 +75,26 @@ enum Answer<'a> {
 type Claims<'a> = HashMap<(PathMatch, Box<str>), Claim<'a>>;
 
 impl<'a> Hosts<'a> {
-    pub fn new(store: &'a Store, classes: &'a Classes<'a>, settings: &'a Settings) -> Self {
+    /// `tls` is the TLS policy of hosts that ask clients for nothing, `now` in seconds since the Unix epoch.
+    pub fn new(
+        store: &'a Store,
+        classes: &'a Classes<'a>,
+        settings: &'a Settings,
+        tls: Arc<TlsPolicy>,
+        now: i64,
+    ) -> Self {
         let plain = SharedPolicy::new(annotations::plain_policy(settings));
-        Self { store, classes, settings, plain, prepared: HashMap::new() }
+        let client_auths = ClientAuths { store, settings, tls, now };
+        Self { store, classes, settings, plain, prepared: HashMap::new(), client_auths }
     }
 
-    /// The host as it is now, `None` where nobody has rules for it, and what there is to say.
+    /// The host as it is now, and what there is to say.
     pub fn compile_host(
         &mut self,
         pattern: &HostPattern,
         clusters: &ClusterMap,
         previous: Option<&Arc<Host>>,
-    ) -> (Option<Arc<Host>>, Vec<Diagnostic>) {
+    ) -> CompiledHost {
         let mut ingresses = self.store.ingresses_of_host(pattern);
         ingresses.retain(|ingress| self.classes.serves(ingress));
 
@@ -91,8 +112,16 @@ impl<'a> Hosts<'a> {
         let declared = *pattern != HostPattern::Any && !ingresses.is_empty();
         let sender = self.claim_www(pattern, &mut claims);
         if claims.is_empty() && !declared {
-            return (None, conflicts);
+            return CompiledHost { host: None, found: conflicts, recheck_at: None };
         }
+        let wishes: Vec<_> = ingresses
+            .iter()
+            .map(|&ingress| Wish { ingress, draft: self.prepare(ingress).client_auth.clone() })
+            .collect();
+        let auth = previous.and_then(|previous| previous.client_auth.as_ref());
+        let Outcome { auth: client_auth, mut found, recheck_at } =
+            self.client_auths.compile(pattern, &wishes, auth);
+        found.append(&mut conflicts);
         if !declared {
             ingresses.extend(sender);
         }
@@ -100,7 +129,8 @@ impl<'a> Hosts<'a> {
         let has_tls = *pattern != HostPattern::Any && ingresses.iter().any(|ingress| !ingress.tls.is_empty());
         let host_refusal = ingresses.iter().find_map(|ingress| self.prepare(ingress).host_refusal);
         let routes = self.routes(pattern, claims, host_refusal, clusters, previous);
-        (Some(reuse_host(Host { pattern: pattern.clone(), routes, has_tls }, previous)), conflicts)
+        let host = Host { pattern: pattern.clone(), routes, has_tls, client_auth };
+        CompiledHost { host: Some(reuse_host(host, previous)), found, recheck_at }
     }
 
     fn routes(
@@ -199,7 +229,7 @@ impl<'a> Hosts<'a> {
 
 impl SharedPolicy {
     fn new(policy: RoutePolicy) -> Self {
-        let unredirected = RoutePolicy { redirect: HttpsRedirect::Never, ..policy.clone() };
+        let unredirected = RoutePolicy { redirect: HttpsRedirect::Exempt, ..policy.clone() };
         Self { redirected: Arc::new(policy), unredirected: Arc::new(unredirected) }
     }
 }
@@ -210,7 +240,7 @@ impl Prepared {
         let mut rules = Vec::with_capacity(ingress.rules.len());
         rules.extend(ingress.rules.iter().zip(0..).filter_map(|(rule, at)| Some((pattern(&rule.host)?, at))));
         rules.sort();
-        let Effects { policy, redirects } = annotations::effects(&ingress.metadata, settings);
+        let Effects { policy, redirects, client_auth } = annotations::effects(&ingress.metadata, settings);
         let policy = match policy == *plain.redirected {
             true => plain.clone(),
             false => SharedPolicy::new(policy),
@@ -220,6 +250,7 @@ impl Prepared {
             rules,
             policy,
             redirects,
+            client_auth,
             refusal: protections().next(),
             host_refusal: protections().find(|annotation| annotations::protects_host(annotation)),
         }
@@ -305,7 +336,11 @@ fn reuse_route(new: Route, previous: Option<&Arc<Route>>) -> Arc<Route> {
 
 fn reuse_host(new: Host, previous: Option<&Arc<Host>>) -> Arc<Host> {
     let same = |previous: &&Arc<Host>| {
+        let auths = previous.client_auth.as_ref().zip(new.client_auth.as_ref());
         previous.has_tls == new.has_tls
+            && auths.map_or(previous.client_auth.is_none() == new.client_auth.is_none(), |(a, b)| {
+                Arc::ptr_eq(a, b)
+            })
             && previous.routes.iter().count() == new.routes.iter().count()
             && previous.routes.entries().zip(new.routes.entries()).all(
                 |((old_kind, old_path, old), (kind, path, route))| {

@@ -2,6 +2,7 @@
 
 mod backends;
 mod certificates;
+mod client_auth;
 mod incremental;
 mod mutations;
 mod objects;
@@ -115,7 +116,7 @@ impl World {
         let mut lines = Vec::new();
         for pattern in snapshot.hosts.patterns() {
             let host = snapshot.hosts.get(&pattern).unwrap();
-            lines.push(format!("host {pattern} tls={}", host.has_tls));
+            lines.push(format!("host {pattern} tls={} {}", host.has_tls, client_auth::view(host)));
             for (kind, path, route) in host.routes.entries() {
                 let Route { host, path: own, ingress, action, policy, stats: _ } = &**route;
                 assert_eq!((host, &**own), (&pattern, path));

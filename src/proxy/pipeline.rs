@@ -2,8 +2,10 @@
 //!
 //! 1. **read**: method (405), number of fields (431), host and path (400) are made canonical or refused.
 //! 2. **connection**: the host must be one this TLS connection may speak for (421).
-//! 3. **route**: host and path choose a route in the current snapshot (404).
-//! 4. **redirect**: requests that the route sends elsewhere go there, plain HTTP to HTTPS.
+//! 3. **route**: host and path choose a route in the current snapshot (404), after the client has shown the certificate that
+//!    the host asks for (400, 403).
+//! 4. **redirect**: requests that the route sends elsewhere go there, plain HTTP to HTTPS. In the clear, the host must ask
+//!    for no certificate (403).
 //! 5. **request**: the route must be open and its backend known (503), size is bounded (413), header fields are made
 //!    fit for the backend.
 //! 6. **forward**: an endpoint that the policies there admit the client to (403) answers, or the failure is told
@@ -12,6 +14,7 @@
 //!
 //! Phases 1 to 5 never wait and hold no snapshot afterwards: only the route and its backend.
 
+mod client_auth;
 mod redirects;
 mod refusal;
 mod target;
@@ -45,7 +48,7 @@ use crate::names::canonical_host;
 use crate::net::relay::relay;
 use crate::snapshot::Snapshot;
 use crate::snapshot::clusters::{Cluster, Endpoint};
-use crate::snapshot::hosts::{Action, Route};
+use crate::snapshot::hosts::{Action, Host, Route};
 use crate::tls::accept::ServedIdentity;
 use crate::tls::hbone_client::Via;
 use redirects::Question;
@@ -68,6 +71,8 @@ struct Destination {
     cluster: Arc<Cluster>,
     /// In place of those of the connection, where the peer speaks for another.
     fields: Option<ClientFields>,
+    /// What the backend is told about the client's certificate, where the host asks for one.
+    shown: Option<client_auth::Shown>,
 }
 
 impl Client {
@@ -204,11 +209,10 @@ impl Client {
         let mut destination = self.worker.with_snapshot(|snapshot| {
             let found = host.map_or(snapshot.hosts.any.as_ref(), |host| snapshot.hosts.find(host));
             if let Some(identity) = &self.tls {
-                may_speak_for(identity, snapshot, host)?;
+                may_speak_for(identity, snapshot, host, found)?;
             }
-            let route = found.and_then(|host| Some((host, host.routes.find(request.uri().path())?)));
-            let Some((host_rules, route)) = route else { return Err(Refusal::no_route()) };
-            record.route = Some(route.clone());
+            let route = found.and_then(|host| host.routes.find(request.uri().path()));
+            record.route = route.cloned();
             let question = Question {
                 request,
                 host,
@@ -216,8 +220,17 @@ impl Client {
                 https: self.connection.https,
                 claimed: claimed.as_ref(),
             };
+            let auth = found.and_then(|host| host.client_auth.as_deref());
+            let mut shown = match (auth, &self.tls) {
+                (Some(auth), Some(tls)) => Some(client_auth::admit(auth, tls, &question)?),
+                _ => None,
+            };
+            let Some((host_rules, route)) = found.zip(route) else { return Err(Refusal::no_route()) };
             if let Some(redirect) = question.to_https(host_rules, route, settings) {
                 return Err(redirect);
+            }
+            if let (Some(auth), None) = (auth, &self.tls) {
+                shown = Some(client_auth::admit_in_clear(auth, route)?);
             }
             match &route.action {
                 Action::NotFound => Err(Refusal::no_route()),
@@ -229,7 +242,8 @@ impl Client {
                 )),
                 Action::Forward(key) => match snapshot.clusters.get(key) {
                     Some(cluster) => {
-                        Ok(Destination { route: route.clone(), cluster: cluster.clone(), fields: None })
+                        let (route, cluster) = (route.clone(), cluster.clone());
+                        Ok(Destination { route, cluster, fields: None, shown })
                     }
                     None => Err(Refusal::new(
                         StatusCode::SERVICE_UNAVAILABLE,
@@ -243,6 +257,9 @@ impl Client {
         bound_body(request, policy.max_body, record)?;
         request.body_mut().allow_pause_answered(policy.read_timeout);
         destination.fields = self.set_headers(request, authority, settings, claimed, record);
+        if let Some(shown) = destination.shown.take() {
+            shown.insert_into(request.headers_mut());
+        }
         Ok(destination)
     }
 
@@ -356,12 +373,14 @@ fn via(snapshot: &Snapshot, address: SocketAddr) -> Option<Via> {
     Some(Via { client: client.clone(), peer: peer.clone() })
 }
 
-/// Whether a request for `host` may come over a connection made for `identity`: the certificate served must be
-/// good for it, and the port must ask the same of clients still.
+/// Whether a request for `host`, whose rules are `found`, may come over a connection made for `identity`: the certificate
+/// served must be good for it, and all that is asked of its clients now must have been asked of this one. Where other
+/// authorities have come since for the host that the connection was made for, the client is judged by those.
 fn may_speak_for(
     identity: &ServedIdentity,
     snapshot: &Snapshot,
     host: Option<&str>,
+    found: Option<&Arc<Host>>,
 ) -> Result<(), Box<Refusal>> {
     let sni = identity.sni.as_ref().map(|name| name.as_str());
     let covered = match host {
@@ -372,15 +391,22 @@ fn may_speak_for(
         }
         None => true,
     };
-    let same = snapshot.tls_policy(identity.port).is_some_and(|policy| identity.policy.admits(policy));
-    if covered && same {
+    let asked = snapshot.tls_policy(identity.port, found).is_some_and(|policy| {
+        let renewed = || policy.authorities().and(identity.policy.authorities()).is_some() && sni == host;
+        identity.policy.admits(policy) || renewed()
+    });
+    if covered && asked {
         return Ok(());
     }
-    Err(Refusal::new(
+    Err(misdirected())
+}
+
+fn misdirected() -> Box<Refusal> {
+    Refusal::new(
         StatusCode::MISDIRECTED_REQUEST,
         "misdirected",
         "this connection was not made for the host of the request",
-    ))
+    )
 }
 
 /// Refuses a body that says it is too large, and cuts one off that turns out to be.

@@ -6,6 +6,7 @@ mod backends;
 mod ca;
 mod certificates;
 mod check;
+mod client_certificates;
 mod commands;
 mod coverage;
 mod demo;

@@ -163,7 +163,7 @@ fn policies_come_from_annotations_and_spare_the_acme_path() {
     let policy = |host, path| &world.route(host, path).unwrap().policy;
     assert_eq!(policy("a.test", "/").max_body, Some(8 << 20));
     assert_eq!(policy("a.test", "/").redirect, HttpsRedirect::IfTls);
-    assert_eq!(policy("a.test", "/.well-known/acme-challenge/token").redirect, HttpsRedirect::Never);
+    assert_eq!(policy("a.test", "/.well-known/acme-challenge/token").redirect, HttpsRedirect::Exempt);
     assert!(Arc::ptr_eq(policy("a.test", "/"), policy("b.test", "/")), "an Ingress has one policy");
 }
 
@@ -180,17 +180,16 @@ fn an_ingress_that_asks_for_an_unsupported_protection_is_closed_and_others_are_n
     world.apply([ingress("closed").path("a.test", "/", "web").object()]);
     assert_eq!(world.serves("a.test", "/x"), "a/web:80");
 
-    let client_certificates =
-        ingress("closed").annotation("nginx.ingress.kubernetes.io/auth-tls-secret", "a/ca");
-    world.apply([client_certificates.path("a.test", "/", "web").path("b.test", "/", "web").object()]);
-    assert_eq!(world.serves("a.test", "/open"), "503 auth-tls-secret", "client certificates are a host's");
-    assert_eq!(world.serves("b.test", "/"), "503 auth-tls-secret");
+    let snippet = ingress("closed").annotation("nginx.ingress.kubernetes.io/server-snippet", "deny all;");
+    world.apply([snippet.path("a.test", "/", "web").path("b.test", "/", "web").object()]);
+    assert_eq!(world.serves("a.test", "/open"), "503 server-snippet", "it is of the whole host");
+    assert_eq!(world.serves("b.test", "/"), "503 server-snippet");
 
-    // Who shows that the host is ours has no client certificate; only its own Ingress can close its path.
+    // Only its own Ingress can close the path of a challenge.
     let challenge = |name| ingress(name).path("a.test", "/.well-known/acme-challenge/x", "web");
     world.apply([challenge("solver").object()]);
     assert_eq!(world.serves("a.test", "/.well-known/acme-challenge/x"), "a/web:80");
-    assert_eq!(world.serves("a.test", "/.well-known/acme-challenge/y"), "503 auth-tls-secret");
+    assert_eq!(world.serves("a.test", "/.well-known/acme-challenge/y"), "503 server-snippet");
     world.apply([challenge("solver").annotation(AUTH_URL, "http://auth.test").object()]);
     assert_eq!(world.serves("a.test", "/.well-known/acme-challenge/x"), "503 auth-url");
 }
