@@ -257,7 +257,7 @@ impl Compiled {
         let outcome = certificates::compile_host_certificates(
             store,
             pattern,
-            tls_ingresses(store, classes, &self.snapshot.settings, pattern),
+            &tls_ingresses(store, classes, &self.snapshot.settings, pattern),
             before.as_ref().or(self.handed_on.get(pattern)),
             grace,
             waits,

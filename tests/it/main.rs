@@ -22,6 +22,7 @@ mod http2_backends;
 mod image;
 mod inner_ca;
 mod log;
+mod long_lived;
 mod manifests;
 mod mesh;
 mod metrics;
