@@ -164,12 +164,9 @@ impl<S: Store> Controller<S> {
         if settled(self) {
             return;
         }
-        let spread = match revision {
+        match revision {
             Ok(revision) => self.spread(revision, authority, now).await,
-            Err(error) => Err(error),
-        };
-        if let Err(error) = spread {
-            tracing::warn!(%error, "ConfigMaps and Secrets could not be looked at");
+            Err(error) => tracing::warn!(%error, "ConfigMaps and Secrets could not be looked at"),
         }
     }
 
@@ -211,26 +208,26 @@ impl<S: Store> Controller<S> {
         })
     }
 
-    /// Brings ConfigMaps and Secrets up to date, where that is for this replica to do.
-    async fn spread(
-        &mut self,
-        revision: Revision,
-        authority: Arc<Authority>,
-        now: OffsetDateTime,
-    ) -> Result<(), StoreError> {
+    /// Brings ConfigMaps and Secrets up to date, where that is for this replica to do. What keeps one of the three
+    /// from being done keeps no other.
+    async fn spread(&mut self, revision: Revision, authority: Arc<Authority>, now: OffsetDateTime) {
         self.settled = None;
         self.seen = Some(revision.clone());
         let leads = self.leads();
         if !leads {
             self.settled = Some(Settled { revision, authority, leads, until: None });
-            return Ok(());
+            return;
         }
-        let maps_are_settled = self.distribute(&authority).await?;
         let mut faults = BTreeSet::new();
-        let accounts = self.reconcile(&authority, now, &mut faults).await?;
-        let hosts = self.reconcile_hosts(&authority, now, &mut faults).await?;
+        let maps_are_settled = looked_at("ConfigMaps", self.distribute(&authority).await);
+        let accounts = looked_at("accounts", self.reconcile(&authority, now, &mut faults).await);
+        let hosts = looked_at("hosts", self.reconcile_hosts(&authority, now, &mut faults).await);
         faults.difference(&self.said).for_each(|fault| tracing::warn!("{fault}"));
         self.said = faults;
+        let (Some(maps_are_settled), Some(accounts), Some(hosts)) = (maps_are_settled, accounts, hosts)
+        else {
+            return;
+        };
         if maps_are_settled && accounts.changed_nothing() && hosts.changed_nothing() {
             let (root, bundle) = match &self.source {
                 Source::SelfSigned(root) => {
@@ -242,7 +239,6 @@ impl<S: Store> Controller<S> {
             let until = [root, bundle, accounts.next, hosts.next].into_iter().flatten().min();
             self.settled = Some(Settled { revision, authority, leads, until });
         }
-        Ok(())
     }
 
     fn warn_of_end(&mut self, authority: &Authority, now: OffsetDateTime) {
@@ -356,6 +352,10 @@ async fn follow_self_signed<S: Store>(
     };
     *current = next;
     Ok(Some(Arc::clone(&current.authority)))
+}
+
+fn looked_at<T>(of: &'static str, result: Result<T, StoreError>) -> Option<T> {
+    result.inspect_err(|error| tracing::warn!(of, %error, "not everything could be looked at")).ok()
 }
 
 fn log(of: &'static str, done: &Reconciled, faults: &mut BTreeSet<String>) {

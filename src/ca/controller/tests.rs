@@ -1,14 +1,16 @@
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::*;
 use crate::ca::fixtures::{HOUR, Made, NOW, account, ca_params, hours, namespace};
 use crate::ca::roots::SECRET_NAME;
 use crate::ca::store::directory::Directory;
 use crate::ca::store::memory::Memory;
-use crate::ca::store::{Account, ConfigMap, IngressHosts, Namespace, Secret};
+use crate::ca::store::{Accounts, ConfigMap, IngressHosts, Namespace, Secret};
 use crate::store::objects::ObjectName;
 
-/// A handle on a store that a controller owns.
+/// A handle on a store that a controller owns, and whether it refuses to show its ConfigMaps.
 #[derive(Clone, Default)]
-struct Shared(Arc<Memory>);
+struct Shared(Arc<Memory>, Arc<AtomicBool>);
 
 impl Store for Shared {
     async fn revision(&self) -> Result<Revision, StoreError> {
@@ -30,12 +32,15 @@ impl Store for Shared {
         self.0.delete_secret(secret).await
     }
     async fn config_maps(&self, name: &str) -> Result<Vec<ConfigMap>, StoreError> {
-        self.0.config_maps(name).await
+        match self.1.load(Ordering::Relaxed) {
+            true => Err(StoreError::Forbidden("ConfigMaps".to_owned())),
+            false => self.0.config_maps(name).await,
+        }
     }
     async fn write_config_map(&self, map: &ConfigMap) -> Result<(), StoreError> {
         self.0.write_config_map(map).await
     }
-    async fn accounts(&self) -> Result<Vec<Account>, StoreError> {
+    async fn accounts(&self) -> Result<Accounts, StoreError> {
         self.0.accounts().await
     }
     async fn ingresses(&self) -> Result<Vec<IngressHosts>, StoreError> {
@@ -80,6 +85,21 @@ async fn a_turn_renews_the_root_and_tells_everyone() {
     assert_ne!(before, maps(&store));
     let secret = store.0.contents().secrets[&ObjectName::new("shop", "istio.web")].clone();
     assert_eq!(secret.bytes("root-cert.pem"), second.roots().to_pem().as_bytes());
+}
+
+#[tokio::test]
+async fn config_maps_that_cannot_be_looked_at_keep_no_account_from_its_secret() {
+    let store = Shared::default();
+    store.0.contents().accounts = vec![account("shop", "web")];
+    let mut controller = start(&store).await;
+    store.1.store(true, Ordering::Relaxed);
+    controller.turn(NOW).await;
+    assert!(store.0.contents().secrets.contains_key(&ObjectName::new("shop", "istio.web")));
+    assert!(maps(&store).is_empty());
+    // It is not done before everything was looked at.
+    store.1.store(false, Ordering::Relaxed);
+    controller.turn(NOW).await;
+    assert!(!maps(&store).is_empty());
 }
 
 #[tokio::test]
