@@ -65,6 +65,8 @@ pub struct Controller<S> {
     seen: Option<Revision>,
     settled: Option<Settled>,
     warned: Option<OffsetDateTime>,
+    /// Why the root could not be looked at in the last turn: said when it begins, and tried again in every turn.
+    root_fault: Option<String>,
     /// What was wrong with Secrets in the last turn: said when it begins, and not in every turn.
     said: BTreeSet<String>,
 }
@@ -120,6 +122,7 @@ impl<S: Store> Controller<S> {
             }
         };
         metrics.set_expiry(&authority, clock());
+        warn_if_revoked(&authority);
         Ok(Self {
             store,
             options,
@@ -130,6 +133,7 @@ impl<S: Store> Controller<S> {
             seen: None,
             settled: None,
             warned: None,
+            root_fault: None,
             said: BTreeSet::new(),
         })
     }
@@ -215,7 +219,9 @@ impl<S: Store> Controller<S> {
         self.seen = Some(revision.clone());
         let leads = self.leads();
         if !leads {
-            self.settled = Some(Settled { revision, authority, leads, until: None });
+            if self.root_fault.is_none() {
+                self.settled = Some(Settled { revision, authority, leads, until: None });
+            }
             return;
         }
         let mut faults = BTreeSet::new();
@@ -228,7 +234,11 @@ impl<S: Store> Controller<S> {
         else {
             return;
         };
-        if maps_are_settled && accounts.changed_nothing() && hosts.changed_nothing() {
+        if self.root_fault.is_none()
+            && maps_are_settled
+            && accounts.changed_nothing()
+            && hosts.changed_nothing()
+        {
             let (root, bundle) = match &self.source {
                 Source::SelfSigned(root) => {
                     let due = roots::due_at(authority.signer(), self.options.root.grace_percent);
@@ -263,15 +273,15 @@ impl<S: Store> Controller<S> {
                 reloaded.map(|next| next.map(Arc::new)).map_err(StartError::Plugged)
             }
         };
-        match changed {
-            Ok(None) => {}
-            Ok(Some(authority)) => {
-                tracing::info!(serial = authority.signer().serial, "another certificate signs now");
-                self.authority.store(authority);
-            }
-            Err(error) => {
-                tracing::error!(%error, "the CA could not be renewed or reloaded; the present one stays")
-            }
+        let fault = changed.as_ref().err().map(ToString::to_string);
+        if let Some(error) = fault.as_ref().filter(|error| self.root_fault.as_ref() != Some(*error)) {
+            tracing::error!(error, "the CA could not be renewed or reloaded; the present one stays");
+        }
+        self.root_fault = fault;
+        if let Ok(Some(authority)) = changed {
+            tracing::info!(serial = authority.signer().serial, "another certificate signs now");
+            warn_if_revoked(&authority);
+            self.authority.store(authority);
         }
     }
 
@@ -352,6 +362,15 @@ async fn follow_self_signed<S: Store>(
     };
     *current = next;
     Ok(Some(Arc::clone(&current.authority)))
+}
+
+fn warn_if_revoked(authority: &Authority) {
+    if authority.is_revoked() {
+        tracing::error!(
+            subject = authority.signer().subject_text,
+            "a list of the CA revokes its own certificate or one above it: nobody who has the list accepts what it issues"
+        );
+    }
 }
 
 fn looked_at<T>(of: &'static str, result: Result<T, StoreError>) -> Option<T> {

@@ -8,16 +8,19 @@ use crate::ca::store::memory::Memory;
 use crate::ca::store::{Accounts, ConfigMap, IngressHosts, Namespace, Secret};
 use crate::store::objects::ObjectName;
 
-/// A handle on a store that a controller owns, and whether it refuses to show its ConfigMaps.
+/// A handle on a store that a controller owns, and whether it refuses to show its ConfigMaps or single Secrets.
 #[derive(Clone, Default)]
-struct Shared(Arc<Memory>, Arc<AtomicBool>);
+struct Shared(Arc<Memory>, Arc<AtomicBool>, Arc<AtomicBool>);
 
 impl Store for Shared {
     async fn revision(&self) -> Result<Revision, StoreError> {
         self.0.revision().await
     }
     async fn secret(&self, name: &ObjectName) -> Result<Option<Secret>, StoreError> {
-        self.0.secret(name).await
+        match self.2.load(Ordering::Relaxed) {
+            true => Err(StoreError::Unavailable("later".to_owned())),
+            false => self.0.secret(name).await,
+        }
     }
     async fn secrets(&self, kind: &str) -> Result<Vec<Secret>, StoreError> {
         self.0.secrets(kind).await
@@ -100,6 +103,27 @@ async fn config_maps_that_cannot_be_looked_at_keep_no_account_from_its_secret() 
     store.1.store(false, Ordering::Relaxed);
     controller.turn(NOW).await;
     assert!(!maps(&store).is_empty());
+}
+
+#[tokio::test]
+async fn a_root_that_could_not_be_read_is_looked_for_again_though_nothing_changes() {
+    for leads in [true, false] {
+        let store = Shared::default();
+        let mut controller = start(&store).await;
+        controller.write_while(watch::channel(leads).1);
+        controller.turn(NOW).await;
+        controller.turn(NOW).await;
+        roots::rotate(&store, &options().root, NOW).await.unwrap();
+        let before = controller.authority().load().signer().serial.clone();
+        store.2.store(true, Ordering::Relaxed);
+        for _ in 0..3 {
+            controller.turn(NOW).await;
+        }
+        assert_eq!(controller.authority().load().signer().serial, before);
+        store.2.store(false, Ordering::Relaxed);
+        controller.turn(NOW).await;
+        assert_ne!(controller.authority().load().signer().serial, before, "leads: {leads}");
+    }
 }
 
 #[tokio::test]

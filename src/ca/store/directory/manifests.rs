@@ -10,13 +10,21 @@ use crate::ca::store::documents::Documents;
 
 pub struct Manifests {
     folders: Vec<PathBuf>,
-    /// The last good version of each file.
-    good: Mutex<BTreeMap<PathBuf, Arc<Documents>>>,
+    known: Mutex<BTreeMap<PathBuf, Known>>,
+}
+
+/// What is known of a file.
+#[derive(Default)]
+struct Known {
+    /// Its last good version.
+    good: Option<Arc<Documents>>,
+    /// What is wrong with the present one: said when it begins, and not whenever it is read.
+    fault: Option<StoreError>,
 }
 
 impl Manifests {
     pub fn new(folders: Vec<PathBuf>) -> Self {
-        Self { folders, good: Mutex::default() }
+        Self { folders, known: Mutex::default() }
     }
 
     pub fn folders(&self) -> &[PathBuf] {
@@ -25,27 +33,27 @@ impl Manifests {
 
     /// What all files say, and why that is not everything where a file was never readable.
     pub fn read(&self) -> Result<(Documents, Option<StoreError>), StoreError> {
-        let mut good = self.good.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = std::mem::take(&mut *good);
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut before = std::mem::take(&mut *known);
         let (mut all, mut unread) = (Documents::default(), None);
         for folder in &self.folders {
             for path in list(folder)?.into_iter().filter(|path| is_manifest(path)) {
-                let documents = match documents(&path) {
+                let mut file = before.remove(&path).unwrap_or_default();
+                match documents(&path) {
                     Ok(None) => continue,
-                    Ok(Some(documents)) => Arc::new(documents),
-                    Err(error) => {
-                        tracing::warn!(%error, "the file counts as it was when it could be read last");
-                        match before.get(&path) {
-                            Some(documents) => Arc::clone(documents),
-                            None => {
-                                unread = Some(error);
-                                continue;
-                            }
+                    Ok(Some(documents)) => file = Known { good: Some(Arc::new(documents)), fault: None },
+                    Err(fault) => {
+                        if file.fault.as_ref() != Some(&fault) {
+                            tracing::warn!(%fault, "the manifest counts as it was when it could be read last");
                         }
+                        file.fault = Some(fault);
                     }
-                };
-                all.extend(&documents);
-                good.insert(path, documents);
+                }
+                match &file.good {
+                    Some(documents) => all.extend(documents),
+                    None => unread = file.fault.clone(),
+                }
+                known.insert(path, file);
             }
         }
         Ok((all, unread))
