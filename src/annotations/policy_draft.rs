@@ -6,6 +6,8 @@ use std::time::Duration;
 use http::StatusCode;
 
 use super::Redirects;
+use super::affinity::AffinityDraft;
+use super::canary::CanaryDraft;
 use crate::settings::Settings;
 use crate::snapshot::hosts::{BackendProtocol, HttpsRedirect, RoutePolicy};
 use crate::snapshot::redirects::{Location, Redirect};
@@ -32,6 +34,8 @@ pub struct PolicyDraft {
     pub connect_timeout: Duration,
     pub read_timeout: Duration,
     pub send_timeout: Duration,
+    pub affinity: AffinityDraft,
+    pub canary: CanaryDraft,
 }
 
 impl PolicyDraft {
@@ -54,6 +58,8 @@ impl PolicyDraft {
             connect_timeout: settings.proxy_connect_timeout,
             read_timeout: settings.proxy_read_timeout,
             send_timeout: settings.proxy_send_timeout,
+            affinity: AffinityDraft::default(),
+            canary: CanaryDraft::default(),
         }
     }
 
@@ -93,6 +99,7 @@ impl PolicyDraft {
             connect_timeout: self.connect_timeout,
             read_timeout: self.read_timeout,
             send_timeout: self.send_timeout,
+            affinity: self.affinity.finish(),
         }
     }
 }
