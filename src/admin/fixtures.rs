@@ -159,6 +159,7 @@ impl Gateway {
             ingress,
             action: Action::Forward(key),
             policy: Arc::new(policy()),
+            canary: None,
             stats: Arc::default(),
         });
         let stats = route.stats.clone();
@@ -178,8 +179,8 @@ impl Gateway {
             let Route { host, path: own, ingress, policy, stats, .. } = &**route;
             let action = Action::Refuse(annotation);
             let (host, own, ingress) = (host.clone(), own.clone(), ingress.clone());
-            let closed =
-                Route { host, path: own, ingress, action, policy: policy.clone(), stats: stats.clone() };
+            let (policy, stats) = (policy.clone(), stats.clone());
+            let closed = Route { host, path: own, ingress, action, policy, canary: None, stats };
             (kind, path.into(), Arc::new(closed))
         });
         let host = Host {
@@ -215,6 +216,7 @@ fn policy() -> RoutePolicy {
         connect_timeout: timeout,
         read_timeout: timeout,
         send_timeout: timeout,
+        affinity: None,
     }
 }
 

@@ -4,6 +4,9 @@
 //! annotations. Documentation, warnings and the suggestion for a misspelt name all come from [`ANNOTATIONS`]
 //! and [`FOREIGN`]. A value that cannot be used is ignored alone: the setting or the default holds.
 
+mod affinity;
+mod affinity_canary_behavior;
+mod affinity_mode;
 mod app_root;
 mod auth_tls_error_page;
 mod auth_tls_match_cn;
@@ -14,6 +17,13 @@ mod auth_tls_verify_depth;
 mod backend_mtls;
 mod backend_protocol;
 mod client_auth;
+mod canary;
+mod canary_by_cookie;
+mod canary_by_header;
+mod canary_by_header_pattern;
+mod canary_by_header_value;
+mod canary_weight;
+mod canary_weight_total;
 mod documentation;
 mod force_ssl_redirect;
 mod foreign;
@@ -28,6 +38,15 @@ mod proxy_connect_timeout;
 mod proxy_read_timeout;
 mod proxy_send_timeout;
 mod relative_redirects;
+mod session_cookie_change_on_failure;
+mod session_cookie_conditional_samesite_none;
+mod session_cookie_domain;
+mod session_cookie_expires;
+mod session_cookie_max_age;
+mod session_cookie_name;
+mod session_cookie_path;
+mod session_cookie_samesite;
+mod session_cookie_secure;
 mod ssl_redirect;
 mod temporal_redirect;
 mod temporal_redirect_code;
@@ -45,6 +64,7 @@ pub use policy_draft::PolicyDraft;
 
 use crate::diagnostics::{Diagnostic, ObjectRef, Severity, quoted};
 use crate::settings::Settings;
+use crate::snapshot::canary::CanaryRules;
 use crate::snapshot::hosts::RoutePolicy;
 use crate::snapshot::redirects::Redirect;
 use crate::store::objects::{Kind, Metadata};
@@ -77,6 +97,25 @@ pub const ANNOTATIONS: &[&dyn Annotation] = &[
     &proxy_connect_timeout::ProxyConnectTimeout,
     &proxy_read_timeout::ProxyReadTimeout,
     &proxy_send_timeout::ProxySendTimeout,
+    &affinity::Affinity,
+    &affinity_mode::AffinityMode,
+    &session_cookie_name::SessionCookieName,
+    &session_cookie_max_age::SessionCookieMaxAge,
+    &session_cookie_expires::SessionCookieExpires,
+    &session_cookie_path::SessionCookiePath,
+    &session_cookie_domain::SessionCookieDomain,
+    &session_cookie_samesite::SessionCookieSamesite,
+    &session_cookie_conditional_samesite_none::SessionCookieConditionalSamesiteNone,
+    &session_cookie_secure::SessionCookieSecure,
+    &session_cookie_change_on_failure::SessionCookieChangeOnFailure,
+    &canary::Canary,
+    &canary_by_header::CanaryByHeader,
+    &canary_by_header_value::CanaryByHeaderValue,
+    &canary_by_header_pattern::CanaryByHeaderPattern,
+    &canary_by_cookie::CanaryByCookie,
+    &canary_weight::CanaryWeight,
+    &canary_weight_total::CanaryWeightTotal,
+    &affinity_canary_behavior::AffinityCanaryBehavior,
 ];
 
 /// One annotation.
@@ -109,6 +148,8 @@ pub struct Effects {
     pub policy: RoutePolicy,
     pub redirects: Redirects,
     pub client_auth: ClientAuthDraft,
+    /// Which requests are the canary's, where the Ingress is one.
+    pub canary: Option<Arc<CanaryRules>>,
 }
 
 /// Redirects that stand in the place of routes.
@@ -132,7 +173,8 @@ pub fn effects(metadata: &Metadata, settings: &Settings) -> Effects {
         }
     }
     let (redirects, client_auth) = (draft.redirects(), std::mem::take(&mut draft.client_auth));
-    Effects { redirects, client_auth, policy: draft.finish() }
+    let canary = draft.canary.finish();
+    Effects { redirects, client_auth, canary, policy: draft.finish() }
 }
 
 /// The policy of an Ingress without annotations.
@@ -165,7 +207,7 @@ pub fn field_of(metadata: &Metadata, settings: &Settings, name: &str) -> String 
     format!("metadata.annotations[{}]", quoted(&format!("{prefix}/{name}")))
 }
 
-/// Whether this Ingress is a canary: it changes the split of another one and brings no routes of its own.
+/// Whether this Ingress is a canary: it takes some requests of another one and brings no routes of its own.
 pub fn is_canary(metadata: &Metadata, settings: &Settings) -> bool {
     find(&metadata.annotations, settings, "canary")
         .is_some_and(|value| values::boolean(value.trim()) == Ok(true))
@@ -174,8 +216,13 @@ pub fn is_canary(metadata: &Metadata, settings: &Settings) -> bool {
 /// All there is to say about the annotations of an Ingress.
 pub fn diagnose(metadata: &Metadata, settings: &Settings) -> Vec<Diagnostic> {
     let object = ObjectRef::new(Kind::Ingress, &metadata.name);
+    let is_canary = is_canary(metadata, settings);
     let finding = |(key, value): (&String, &String)| {
         let (prefix, name) = split_prefix(key, settings)?;
+        // What a canary has in common with its main Ingress counts there.
+        if is_canary && is_known(name) && !canary::is_about_canaries(name) {
+            return None;
+        }
         let (severity, reason, message) = match name == issue_certificate::NAME && prefix != OWN_PREFIX {
             true => (Severity::Warning, "UnknownAnnotation", issue_certificate::foreign(prefix)),
             false => judge(name, value.trim(), settings)?,
@@ -221,6 +268,11 @@ fn judge(name: &str, value: &str, settings: &Settings) -> Option<(Severity, &'st
         Some((_, treatment)) => treatment.finding(name, value),
         None => Some((Severity::Warning, "UnknownAnnotation", unknown(name))),
     }
+}
+
+fn is_known(name: &str) -> bool {
+    ANNOTATIONS.iter().any(|annotation| annotation.name() == name)
+        || FOREIGN.iter().any(|(foreign, _)| *foreign == name)
 }
 
 fn unknown(name: &str) -> String {

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use http::StatusCode;
 
+use super::affinity::AffinityDraft;
+use super::canary::CanaryDraft;
 use super::{ClientAuthDraft, Redirects};
 use crate::settings::Settings;
 use crate::snapshot::hosts::{BackendProtocol, HttpsRedirect, RoutePolicy};
@@ -33,6 +35,8 @@ pub struct PolicyDraft {
     pub connect_timeout: Duration,
     pub read_timeout: Duration,
     pub send_timeout: Duration,
+    pub affinity: AffinityDraft,
+    pub canary: CanaryDraft,
 }
 
 impl PolicyDraft {
@@ -56,6 +60,8 @@ impl PolicyDraft {
             connect_timeout: settings.proxy_connect_timeout,
             read_timeout: settings.proxy_read_timeout,
             send_timeout: settings.proxy_send_timeout,
+            affinity: AffinityDraft::default(),
+            canary: CanaryDraft::default(),
         }
     }
 
@@ -95,6 +101,7 @@ impl PolicyDraft {
             connect_timeout: self.connect_timeout,
             read_timeout: self.read_timeout,
             send_timeout: self.send_timeout,
+            affinity: self.affinity.finish(),
         }
     }
 }

@@ -359,7 +359,7 @@ fn tls_ingresses<'a>(
     settings: &Settings,
     host: &HostPattern,
 ) -> Vec<&'a Arc<Ingress>> {
-    let has_say = |ingress: &&Arc<Ingress>| !ingress.tls.is_empty() && classes.serves(ingress);
+    let has_say = |ingress: &&Arc<Ingress>| !ingress.tls.is_empty() && classes.serves_as_main(ingress);
     let mut ingresses = store.ingresses_of_host(host);
     ingresses.retain(has_say);
     if ingresses.is_empty() {

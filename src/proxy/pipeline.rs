@@ -6,11 +6,12 @@
 //!    the host asks for (400, 403).
 //! 4. **redirect**: requests that the route sends elsewhere go there, plain HTTP to HTTPS. In the clear, the host must ask
 //!    for no certificate (403).
-//! 5. **request**: the route must be open and its backend known (503), size is bounded (413), header fields are made
-//!    fit for the backend.
+//! 5. **request**: the route must be open (503), may have a canary that takes the request, its backend must be known
+//!    (503), the session is told by its cookie, size is bounded (413), header fields are made fit for the backend.
 //! 6. **forward**: an endpoint that the policies there admit the client to (403) answers, or the failure is told
 //!    (502, 503, 504).
-//! 7. **response**: fields of the backend's connection go, ours are set; the record ends with the body.
+//! 7. **response**: fields of the backend's connection go, ours are set, with the cookie of a new session; the record
+//!    ends with the body.
 //!
 //! Phases 1 to 5 never wait and hold no snapshot afterwards: only the route and its backend.
 
@@ -27,11 +28,13 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
 
-use http::header::{CONTENT_LENGTH, HOST, SERVER, STRICT_TRANSPORT_SECURITY};
+use http::header::{CONTENT_LENGTH, HOST, SERVER, SET_COOKIE, STRICT_TRANSPORT_SECURITY};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 
+use super::affinity::Session;
 use super::answers;
 use super::body::{Body, Limited, Recorded};
+use super::canary;
 use super::client_cert_header;
 use super::client_stream::ClientStream;
 use super::derived::Derived;
@@ -40,9 +43,9 @@ use super::headers::{self, Claimed, ClientFields, Connection};
 use super::http1::HeadError;
 use super::record::{Record, new_request_id};
 use super::service::{Limits, Service};
-use super::upstream::Way;
 use super::upstream::error::{Reason, UpstreamError};
 use super::upstream::http1::Upgraded;
+use super::upstream::{Target, Way};
 use super::worker::Worker;
 use crate::names::canonical_host;
 use crate::net::relay::relay;
@@ -73,6 +76,16 @@ struct Destination {
     fields: Option<ClientFields>,
     /// What the backend is told about the client's certificate, where the host asks for one.
     shown: Option<client_auth::Shown>,
+    /// Where sessions of the route stay with one endpoint.
+    session: Option<Box<Session>>,
+}
+
+impl Destination {
+    /// The cookie of the session, where the client has to be told.
+    fn cookie(&self) -> Option<HeaderValue> {
+        let cookie = &self.route.policy.affinity.as_ref()?.cookie;
+        self.session.as_ref()?.cookie(&self.cluster, cookie, &self.route.path)
+    }
 }
 
 impl Client {
@@ -109,9 +122,10 @@ impl Client {
         let forwarded = {
             let admit = |endpoint: &Endpoint| self.admit(&guard, &destination, endpoint);
             let (cluster, policy) = (&destination.cluster, &destination.route.policy);
+            let target = Target { cluster, policy, session: destination.session.as_deref() };
             let about = destination.fields.as_ref().unwrap_or(&self.fields);
             let retries = settings.retries;
-            let forward = self.worker.upstream.forward(cluster, policy, retries, &admit, about, request);
+            let forward = self.worker.upstream.forward(target, retries, &admit, about, request);
             let mut forward = pin!(forward);
             poll_fn(|cx| match guard.poll_denied(cx) {
                 Poll::Ready(()) => Poll::Ready(Err(Reason::PolicyChanged.into())),
@@ -132,6 +146,9 @@ impl Client {
                 headers::strip_response(headers, status);
                 if !settings.settings.server_tokens {
                     headers.remove(SERVER);
+                }
+                if let Some(cookie) = destination.cookie() {
+                    headers.append(SET_COOKIE, cookie);
                 }
                 response
             }
@@ -232,7 +249,15 @@ impl Client {
             if let (Some(auth), None) = (auth, &self.tls) {
                 shown = Some(client_auth::admit_in_clear(auth, route)?);
             }
-            match &route.action {
+            let headers = request.headers();
+            let taken = match &route.canary {
+                Some(canary) => canary::choose(route, canary, headers, &snapshot.clusters),
+                None => route,
+            };
+            if !Arc::ptr_eq(taken, route) {
+                record.route = Some(taken.clone());
+            }
+            match &taken.action {
                 Action::NotFound => Err(Refusal::no_route()),
                 Action::Redirect(redirect) => Err(question.follow(redirect)),
                 Action::Refuse(annotation) => Err(Refusal::new(
@@ -242,8 +267,12 @@ impl Client {
                 )),
                 Action::Forward(key) => match snapshot.clusters.get(key) {
                     Some(cluster) => {
-                        let (route, cluster) = (route.clone(), cluster.clone());
-                        Ok(Destination { route, cluster, fields: None, shown })
+                        let session = taken.policy.affinity.as_ref().map(|affinity| {
+                            let is_split = route.canary.as_ref().is_some_and(|canary| canary.rules.sticky);
+                            Box::new(Session::new(headers, affinity, question.is_https(), is_split))
+                        });
+                        let (route, cluster) = (taken.clone(), cluster.clone());
+                        Ok(Destination { route, cluster, fields: None, shown, session })
                     }
                     None => Err(Refusal::new(
                         StatusCode::SERVICE_UNAVAILABLE,

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::SharedMap;
+use super::affinity::Affinity;
+use super::canary::Canary;
 use super::client_auth::ClientAuth;
 use super::clusters::ClusterKey;
 use super::paths::PathMap;
@@ -97,6 +99,8 @@ pub struct Route {
     pub ingress: ObjectName,
     pub action: Action,
     pub policy: Arc<RoutePolicy>,
+    /// Another route for some of the requests, where this one forwards.
+    pub canary: Option<Box<Canary>>,
     /// Goes on counting when the route changes.
     pub stats: Arc<RouteStats>,
 }
@@ -128,6 +132,8 @@ pub struct RoutePolicy {
     pub read_timeout: Duration,
     /// Longest wait between two writes of the request.
     pub send_timeout: Duration,
+    /// Sessions stay with one endpoint.
+    pub affinity: Option<Arc<Affinity>>,
 }
 
 /// When plain HTTP is answered with a redirect to HTTPS.

@@ -4,6 +4,8 @@
 //! Its maps share structure with their predecessors: replacing one entry among 100,000 costs what replacing
 //! one among 100 costs. Nothing here knows a Kubernetes type beyond names.
 
+pub mod affinity;
+pub mod canary;
 pub mod certificates;
 pub mod client_auth;
 pub mod clusters;

@@ -1,9 +1,11 @@
 //! Tests of the binary and of the library's public face, a module for each area.
 
 mod admin;
+mod affinity;
 mod architecture;
 mod backends;
 mod ca;
+mod canary;
 mod certificates;
 mod check;
 mod client_certificates;

@@ -273,17 +273,3 @@ fn manifests_written_for_ingress_nginx_can_be_taken_over() {
     assert_eq!(world.serves("spec.test", "/"), "a/web:80");
     assert_eq!(world.serves("old.test", "/"), "a/web:80");
 }
-
-#[test]
-fn a_canary_never_takes_the_place_of_its_main_ingress() {
-    let world = World::new([
-        ingress("canary")
-            .created(1)
-            .annotation("nginx.ingress.kubernetes.io/canary", "true")
-            .path("a.test", "/", "new")
-            .object(),
-        ingress("main").created(2).path("a.test", "/", "stable").object(),
-    ]);
-    assert_eq!(world.serves("a.test", "/"), "a/stable:80");
-    assert!(world.reasons().contains(&("CanaryNotServed", "canary".into())));
-}

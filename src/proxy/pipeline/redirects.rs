@@ -88,7 +88,8 @@ impl Question<'_> {
         Some(Refusal::redirect(response, "https_redirect"))
     }
 
-    fn is_https(&self) -> bool {
+    /// Whether the client came over TLS, to us or to whoever is believed about it.
+    pub fn is_https(&self) -> bool {
         self.claimed.and_then(|claimed| claimed.https).unwrap_or(self.https)
     }
 
