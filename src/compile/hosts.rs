@@ -23,7 +23,7 @@ use crate::snapshot::redirects::{Location, Redirect};
 use crate::store::Store;
 use crate::store::objects::{Backend, Ingress, IngressPath, Kind, ObjectName, PathType, ServicePortRef};
 use crate::tls::policy::TlsPolicy;
-use canaries::{Accepted, Canaries, Wish};
+use canaries::{Accepted, Canaries};
 
 /// Compiles hosts of one store; Ingresses that several of them share are looked at once.
 pub(super) struct Hosts<'a> {
@@ -194,7 +194,7 @@ impl<'a> Hosts<'a> {
         for &ingress in ingresses {
             let prepared = self.prepare(ingress);
             let Some(rules) = prepared.canary.clone() else { continue };
-            let wish = |kind, path, field, backend| Wish {
+            let wish = |kind, path, field, backend| canaries::Wish {
                 ingress,
                 rules: rules.clone(),
                 kind,
