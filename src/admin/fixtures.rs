@@ -161,13 +161,15 @@ impl Gateway {
             fallback: None,
             rewrite: None,
             policy: Arc::new(policy()),
+            canary: None,
             stats: Arc::default(),
         });
         let stats = route.stats.clone();
         let known = self.snapshot.hosts.find_named(host).cloned();
         let mut routes: Vec<_> = known.iter().flat_map(|host| host.routes.entries()).map(owned).collect();
         routes.push((kind, path.into(), route));
-        let host = Host { pattern: pattern.clone(), routes: PathMap::new(routes), has_tls: true };
+        let host =
+            Host { pattern: pattern.clone(), routes: PathMap::new(routes), has_tls: true, client_auth: None };
         self.snapshot.hosts.set(&pattern, Some(Arc::new(host)));
         stats
     }
@@ -180,11 +182,16 @@ impl Gateway {
             let action = Action::Refuse(annotation);
             let (host, own, ingress) = (host.clone(), own.clone(), ingress.clone());
             let (fallback, rewrite, policy, stats) = (None, None, policy.clone(), stats.clone());
-            let closed = Route { host, path: own, ingress, action, fallback, rewrite, policy, stats };
+            let canary = None;
+            let closed = Route { host, path: own, ingress, action, fallback, rewrite, policy, canary, stats };
             (kind, path.into(), Arc::new(closed))
         });
-        let host =
-            Host { pattern: known.pattern.clone(), routes: PathMap::new(routes), has_tls: known.has_tls };
+        let host = Host {
+            pattern: known.pattern.clone(),
+            routes: PathMap::new(routes),
+            has_tls: known.has_tls,
+            client_auth: None,
+        };
         self.snapshot.hosts.set(&known.pattern, Some(Arc::new(host)));
     }
 
@@ -212,6 +219,7 @@ fn policy() -> RoutePolicy {
         connect_timeout: timeout,
         read_timeout: timeout,
         send_timeout: timeout,
+        affinity: None,
     }
 }
 

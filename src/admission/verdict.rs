@@ -18,7 +18,7 @@ const API_VERSION: &str = "networking.k8s.io/v1";
 /// What must not happen to the paths of others either.
 const CONFLICTS: [&str; 2] = ["PathConflict", "InvalidPattern"];
 /// Findings of a compile about values that cannot be used. Those of the decoder all are.
-const INVALID: [&str; 3] = ["InvalidAnnotation", "InvalidHost", "InvalidPath"];
+const INVALID: [&str; 4] = ["InvalidAnnotation", "InvalidHost", "InvalidPath", "InvalidSecretName"];
 
 /// What the answer will say.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use super::{Redirects, Rewriting};
+use super::affinity::AffinityDraft;
+use super::canary::CanaryDraft;
+use super::{ClientAuthDraft, Redirects, Rewriting};
 use crate::settings::Settings;
 use crate::snapshot::hosts::{BackendProtocol, HttpsRedirect, RoutePolicy};
 use crate::snapshot::redirects::{Location, Redirect};
@@ -28,11 +30,14 @@ pub struct PolicyDraft {
     pub rewriting: Rewriting,
     pub protocol: BackendProtocol,
     pub backend_mtls: bool,
+    pub client_auth: ClientAuthDraft,
     /// Bytes; `None` is unlimited.
     pub max_body: Option<u64>,
     pub connect_timeout: Duration,
     pub read_timeout: Duration,
     pub send_timeout: Duration,
+    pub affinity: AffinityDraft,
+    pub canary: CanaryDraft,
 }
 
 impl PolicyDraft {
@@ -52,10 +57,13 @@ impl PolicyDraft {
             rewriting: Rewriting::default(),
             protocol: BackendProtocol::Http1,
             backend_mtls: false,
+            client_auth: ClientAuthDraft::default(),
             max_body: settings.proxy_body_size,
             connect_timeout: settings.proxy_connect_timeout,
             read_timeout: settings.proxy_read_timeout,
             send_timeout: settings.proxy_send_timeout,
+            affinity: AffinityDraft::default(),
+            canary: CanaryDraft::default(),
         }
     }
 
@@ -95,6 +103,7 @@ impl PolicyDraft {
             connect_timeout: self.connect_timeout,
             read_timeout: self.read_timeout,
             send_timeout: self.send_timeout,
+            affinity: self.affinity.finish(),
         }
     }
 }

@@ -85,19 +85,20 @@ impl<'a> Look<'a> {
     /// The Ingresses that want `alias` to be a name of theirs, oldest first.
     fn asking(&self, alias: &HostPattern) -> Vec<&'a Arc<Ingress>> {
         let mut asking = self.store.ingresses_of_alias(alias);
-        asking.retain(|ingress| self.classes.serves(ingress) && self.aliases(ingress).contains(alias));
+        asking
+            .retain(|ingress| self.classes.serves_as_main(ingress) && self.aliases(ingress).contains(alias));
         asking
     }
 
     /// Whether it is for `ingress` to say which other names `host` has.
     fn names(&self, host: &HostPattern, ingress: &Ingress) -> bool {
         let mut aliasing = self.store.ingresses_aliasing(host).into_iter();
-        let first = aliasing.find(|it| self.classes.serves(it) && !self.aliases(it).is_empty());
+        let first = aliasing.find(|it| self.classes.serves_as_main(it) && !self.aliases(it).is_empty());
         first.is_some_and(|first| first.metadata.name == ingress.metadata.name)
     }
 
     fn with_rules(&self, host: &HostPattern) -> Option<&'a Arc<Ingress>> {
-        self.store.ingresses_of_host(host).into_iter().find(|ingress| self.classes.serves(ingress))
+        self.store.ingresses_of_host(host).into_iter().find(|ingress| self.classes.serves_as_main(ingress))
     }
 
     fn aliases(&self, ingress: &Ingress) -> Vec<HostPattern> {

@@ -6,6 +6,7 @@
 //! One Ingress with `use-regex` or `rewrite-target` makes the paths of its host regular expressions, those of all others
 //! too: that is what ingress-nginx does, and who is affected is told.
 
+mod canaries;
 mod paths;
 
 use std::collections::HashMap;
@@ -14,10 +15,13 @@ use std::sync::Arc;
 
 use super::aliases;
 use super::classes::Classes;
-use crate::annotations::{self, Effects, Redirects, Rewriting};
+use super::client_auth::{ClientAuths, Outcome, Wish};
+use crate::annotations::{self, ClientAuthDraft, Effects, Redirects, Rewriting};
 use crate::diagnostics::{Diagnostic, ObjectRef, Severity, quoted};
 use crate::names::HostPattern;
 use crate::settings::Settings;
+use crate::snapshot::affinity::Affinity;
+use crate::snapshot::canary::{Canary, CanaryRules};
 use crate::snapshot::clusters::{ClusterKey, ClusterMap};
 use crate::snapshot::hosts::{Action, Host, HttpsRedirect, Route, RoutePolicy};
 use crate::snapshot::paths::{PathMap, PathMatch};
@@ -25,7 +29,9 @@ use crate::snapshot::redirects::{Location, Redirect};
 use crate::snapshot::rewrites::Rewrite;
 use crate::store::Store;
 use crate::store::objects::{Backend, Ingress, IngressPath, Kind, ObjectName, PathType, ServicePortRef};
-use paths::{Patterns, literal, written};
+use crate::tls::policy::TlsPolicy;
+use canaries::{Accepted, Canaries};
+use paths::{Patterns, written};
 
 /// Compiles hosts of one store; Ingresses that several of them share are looked at once.
 pub(super) struct Hosts<'a> {
@@ -36,6 +42,16 @@ pub(super) struct Hosts<'a> {
     plain: SharedPolicy,
     prepared: HashMap<ObjectName, Prepared>,
     patterns: Patterns,
+    client_auths: ClientAuths<'a>,
+}
+
+/// A host as it is now.
+pub(super) struct CompiledHost {
+    /// `None` where nobody has rules for it.
+    pub host: Option<Arc<Host>>,
+    pub found: Vec<Diagnostic>,
+    /// When to look again although nothing changed, in seconds since the Unix epoch.
+    pub recheck_at: Option<i64>,
 }
 
 /// A policy, and what becomes of it for paths that are never redirected to HTTPS.
@@ -54,6 +70,9 @@ struct Prepared {
     rewriting: Rewriting,
     /// Its backends are reached by the addresses of their Services.
     service_upstream: bool,
+    client_auth: ClientAuthDraft,
+    /// Set for a canary, of which nothing else counts but its backends, and the affinity of its policy.
+    canary: Option<Arc<CanaryRules>>,
     /// The annotation for whose sake no route of this Ingress is served.
     refusal: Option<&'static str>,
     /// The same for every route of its hosts.
@@ -76,27 +95,36 @@ enum Answer<'a> {
 type Claims<'a> = HashMap<(PathMatch, Box<str>), Claim<'a>>;
 
 impl<'a> Hosts<'a> {
-    pub fn new(store: &'a Store, classes: &'a Classes<'a>, settings: &'a Settings) -> Self {
+    /// `tls` is the TLS policy of hosts that ask clients for nothing, `now` in seconds since the Unix epoch.
+    pub fn new(
+        store: &'a Store,
+        classes: &'a Classes<'a>,
+        settings: &'a Settings,
+        tls: Arc<TlsPolicy>,
+        now: i64,
+    ) -> Self {
         let plain = SharedPolicy::new(annotations::plain_policy(settings));
-        Self { store, classes, settings, plain, prepared: HashMap::new(), patterns: Patterns::default() }
+        let client_auths = ClientAuths { store, settings, tls, now };
+        let (prepared, patterns) = (HashMap::new(), Patterns::default());
+        Self { store, classes, settings, plain, prepared, patterns, client_auths }
     }
 
-    /// The host as it is now, `None` where nobody has rules for it, and what there is to say.
+    /// The host as it is now, and what there is to say.
     pub fn compile_host(
         &mut self,
         pattern: &HostPattern,
         clusters: &ClusterMap,
         previous: Option<&Arc<Host>>,
-    ) -> (Option<Arc<Host>>, Vec<Diagnostic>) {
-        let mut findings = aliases::findings(self.store, self.classes, self.settings, pattern);
-        if let Some(origin) = aliases::origin(self.store, self.classes, self.settings, pattern) {
-            // What there is to say about the routes is said about the host itself.
-            let (host, _) = self.compile_rules(&origin, pattern, clusters, previous);
-            return (host, findings);
+    ) -> CompiledHost {
+        let mut found = aliases::findings(self.store, self.classes, self.settings, pattern);
+        let origin = aliases::origin(self.store, self.classes, self.settings, pattern);
+        let mut compiled =
+            self.compile_rules(origin.as_ref().unwrap_or(pattern), pattern, clusters, previous);
+        // What there is to say about the routes of an alias is said about the host itself.
+        if origin.is_none() {
+            found.append(&mut compiled.found);
         }
-        let (host, about_rules) = self.compile_rules(pattern, pattern, clusters, previous);
-        findings.extend(about_rules);
-        (host, findings)
+        CompiledHost { found, ..compiled }
     }
 
     /// The host `pattern` with the rules that there are for `origin`.
@@ -106,9 +134,11 @@ impl<'a> Hosts<'a> {
         pattern: &HostPattern,
         clusters: &ClusterMap,
         previous: Option<&Arc<Host>>,
-    ) -> (Option<Arc<Host>>, Vec<Diagnostic>) {
+    ) -> CompiledHost {
         let mut ingresses = self.store.ingresses_of_host(origin);
         ingresses.retain(|ingress| self.classes.serves(ingress));
+        let (canaries, mut ingresses): (Vec<_>, Vec<_>) =
+            ingresses.into_iter().partition(|ingress| self.prepare(ingress).canary.is_some());
 
         let mut findings = Vec::new();
         let mut claims = Claims::new();
@@ -129,26 +159,37 @@ impl<'a> Hosts<'a> {
             claim_root(ingress, &mut claims);
         }
         self.redirect_root(&mut claims);
+        let canaries = self.canaries(&canaries, origin, regex.is_some(), &claims, &mut findings);
         // A host without any path still is one: its requests get 404 and not the routes of a wildcard.
         let declared = *pattern != HostPattern::Any && !ingresses.is_empty();
         let sender = if origin == pattern { self.claim_www(pattern, &mut claims) } else { None };
         if claims.is_empty() && !declared {
-            return (None, findings);
+            return CompiledHost { host: None, found: findings, recheck_at: None };
         }
+        let wishes: Vec<_> = ingresses
+            .iter()
+            .map(|&ingress| Wish { ingress, draft: self.prepare(ingress).client_auth.clone() })
+            .collect();
+        let auth = previous.and_then(|previous| previous.client_auth.as_ref());
+        let Outcome { auth: client_auth, mut found, recheck_at } =
+            self.client_auths.compile(pattern, &wishes, auth);
+        found.append(&mut findings);
         if !declared {
             ingresses.extend(sender);
         }
         // Rules without a host have no certificate of their own, so nothing to redirect to.
         let has_tls = *pattern != HostPattern::Any && ingresses.iter().any(|ingress| !ingress.tls.is_empty());
         let host_refusal = ingresses.iter().find_map(|ingress| self.prepare(ingress).host_refusal);
-        let routes = self.routes(pattern, claims, host_refusal, clusters, previous);
-        (Some(reuse_host(Host { pattern: pattern.clone(), routes, has_tls }, previous)), findings)
+        let routes = self.routes(pattern, claims, &canaries, host_refusal, clusters, previous);
+        let host = Host { pattern: pattern.clone(), routes, has_tls, client_auth };
+        CompiledHost { host: Some(reuse_host(host, previous)), found, recheck_at }
     }
 
     fn routes(
         &mut self,
         pattern: &HostPattern,
         claims: Claims,
+        canaries: &Canaries,
         host_refusal: Option<&'static str>,
         clusters: &ClusterMap,
         previous: Option<&Arc<Host>>,
@@ -159,7 +200,8 @@ impl<'a> Hosts<'a> {
         let mut routes = Vec::with_capacity(claims.len());
         for ((kind, path), claim) in claims {
             let ingress = &claim.ingress.metadata.name;
-            let route = Route {
+            let previous = before.get(&(kind, &*path, ingress)).copied();
+            let mut route = Route {
                 host: pattern.clone(),
                 path: path.clone(),
                 ingress: ingress.clone(),
@@ -173,13 +215,83 @@ impl<'a> Hosts<'a> {
                 },
                 fallback: self.fallback(&claim, clusters),
                 rewrite: self.rewrite(&claim),
-                policy: self.policy(claim.ingress, &path),
+                policy: fit(self.policy(claim.ingress, &path), kind),
+                canary: None,
                 stats: Arc::default(),
             };
-            let route = reuse_route(route, before.get(&(kind, &*path, ingress)).copied());
-            routes.push((kind, path, route));
+            let key = (kind, path);
+            if let (Action::Forward(_), Some(canary)) = (&route.action, canaries.get(&key)) {
+                route.canary = self.canary(&route, kind, canary, clusters, previous);
+            }
+            let (kind, path) = key;
+            routes.push((kind, path, reuse_route(route, previous)));
         }
         PathMap::with_patterns(routes, |text| self.patterns.get(text).cloned())
+    }
+
+    /// What `ingresses`, which are canaries, ask for and get.
+    fn canaries(
+        &mut self,
+        ingresses: &[&'a Arc<Ingress>],
+        pattern: &HostPattern,
+        regex: bool,
+        claims: &Claims<'a>,
+        findings: &mut Vec<Diagnostic>,
+    ) -> Canaries<'a> {
+        let mut wishes = Vec::new();
+        for &ingress in ingresses {
+            self.prepare(ingress);
+            let Some(prepared) = self.prepared.get(&ingress.metadata.name) else { continue };
+            let Some(rules) = prepared.canary.clone() else { continue };
+            let wish = |kind, path, field, backend| canaries::Wish {
+                ingress,
+                rules: rules.clone(),
+                kind,
+                path,
+                field,
+                backend,
+            };
+            for (rule, path) in prepared.paths_of(ingress, pattern) {
+                let field = || format!("spec.rules[{rule}].http.paths[{}].path", path.index);
+                let patterns = regex.then_some(&mut self.patterns);
+                let key = paths::key(ingress, path, patterns, 0, field, findings);
+                let Some((kind, text)) = key else { continue };
+                wishes.push(wish(kind, text, field(), &path.backend));
+            }
+            if let Some(backend) = &ingress.default_backend {
+                wishes.push(wish(PathMatch::Prefix, "/".into(), "spec.defaultBackend".into(), backend));
+            }
+        }
+        canaries::accept(wishes, pattern, claims, findings)
+    }
+
+    /// The canary of `main`.
+    fn canary(
+        &mut self,
+        main: &Route,
+        kind: PathMatch,
+        canary: &Accepted<'_>,
+        clusters: &ClusterMap,
+        previous: Option<&Arc<Route>>,
+    ) -> Option<Box<Canary>> {
+        let Backend::Service { name, port } = canary.backend else { return None };
+        let by_service = self.prepare(canary.ingress).service_upstream;
+        let mut policy = main.policy.clone();
+        if !canary.rules.sticky {
+            let affinity = self.prepare(canary.ingress).policy.redirected.affinity.clone();
+            policy = fit(Arc::new(RoutePolicy { affinity, ..(*policy).clone() }), kind);
+        }
+        // Whatever keeps somebody out of the main route keeps them out of this one.
+        let route = Route {
+            action: forward(canary.ingress, name, port, by_service, clusters),
+            policy,
+            canary: None,
+            stats: Arc::default(),
+            ..main.clone()
+        };
+        let previous = previous.and_then(|route| route.canary.as_ref());
+        let route = reuse_route(route, previous.map(|canary| &canary.route));
+        Some(Box::new(Canary { rules: canary.rules.clone(), route }))
     }
 
     /// `app-root` of the Ingress that serves `/`.
@@ -209,7 +321,7 @@ impl<'a> Hosts<'a> {
     fn claim_www(&mut self, pattern: &HostPattern, claims: &mut Claims<'a>) -> Option<&'a Arc<Ingress>> {
         let HostPattern::Exact(name) = pattern else { return None };
         let mut senders = self.store.ingresses_of_www_partner(pattern).into_iter();
-        let sender = senders.find(|i| self.classes.serves(i) && self.prepare(i).redirects.www)?;
+        let sender = senders.find(|i| self.classes.serves_as_main(i) && self.prepare(i).redirects.www)?;
         let location = Location::of_host(name.with_or_without_www()?.as_str());
         let status = Redirect::status(self.settings.http_redirect_code);
         let answer = Answer::Redirect(Arc::new(Redirect { status, location }));
@@ -230,14 +342,8 @@ impl<'a> Hosts<'a> {
             return Action::Redirect(redirect.clone());
         }
         let Backend::Service { name, port } = backend else { return Action::NotFound };
-        let namespace = claim.ingress.metadata.name.namespace.clone();
-        let key = ClusterKey {
-            service: ObjectName::new(namespace, name.as_str()),
-            port: port.clone(),
-            by_service: self.prepare(claim.ingress).service_upstream,
-        };
-        let shared = clusters.get(&key).map(|cluster| cluster.key.clone());
-        Action::Forward(shared.unwrap_or_else(|| Arc::new(key)))
+        let by_service = self.prepare(claim.ingress).service_upstream;
+        forward(claim.ingress, name, port, by_service, clusters)
     }
 
     /// The backend that the Ingress wants to answer in place of one without endpoints.
@@ -289,7 +395,7 @@ impl<'a> Hosts<'a> {
 
 impl SharedPolicy {
     fn new(policy: RoutePolicy) -> Self {
-        let unredirected = RoutePolicy { redirect: HttpsRedirect::Never, ..policy.clone() };
+        let unredirected = RoutePolicy { redirect: HttpsRedirect::Exempt, ..policy.clone() };
         Self { redirected: Arc::new(policy), unredirected: Arc::new(unredirected) }
     }
 }
@@ -300,7 +406,7 @@ impl Prepared {
         let mut rules = Vec::with_capacity(ingress.rules.len());
         rules.extend(ingress.rules.iter().zip(0..).filter_map(|(rule, at)| Some((pattern(&rule.host)?, at))));
         rules.sort();
-        let Effects { policy, redirects, rewriting, refusal } =
+        let Effects { policy, redirects, client_auth, canary, rewriting, refusal } =
             annotations::effects(&ingress.metadata, settings);
         let policy = match policy == *plain.redirected {
             true => plain.clone(),
@@ -311,6 +417,8 @@ impl Prepared {
             rules,
             policy,
             redirects,
+            client_auth,
+            canary,
             rewriting,
             service_upstream: annotations::service_upstream(&ingress.metadata, settings),
             refusal: protections().next().or(refusal),
@@ -372,27 +480,8 @@ fn claim_paths<'a>(
         if host.is_some_and(|host| host.of(ingress, &path.backend).is_none()) {
             findings.push(paths::unknown_port(ingress, rule, path));
         }
-        let key = match &mut patterns {
-            // As a regular expression, the root is for all paths.
-            Some(_) if written == "/" => (PathMatch::Prefix, written.into()),
-            Some(patterns) => match patterns.compile(written) {
-                Ok(compiled) => {
-                    if compiled.groups() < wanted {
-                        let groups = compiled.groups();
-                        findings.push(paths::missing_group(ingress, field(), written, wanted, groups));
-                    }
-                    (PathMatch::Pattern, written.into())
-                }
-                Err(error) => {
-                    findings.push(paths::invalid(ingress, field(), written, error));
-                    continue;
-                }
-            },
-            None => match literal(ingress, path, field, findings) {
-                Some(key) => key,
-                None => continue,
-            },
-        };
+        let known = patterns.as_deref_mut();
+        let Some(key) = paths::key(ingress, path, known, wanted, field, findings) else { continue };
         match claims.entry(key) {
             Entry::Vacant(entry) => {
                 entry.insert(Claim { ingress, written, answer: Answer::Backend(&path.backend) });
@@ -403,6 +492,32 @@ fn claim_paths<'a>(
             }
         }
     }
+}
+
+/// A policy for a path of this kind: the cookie of a session cannot be for a regular expression, so it is for all paths.
+fn fit(policy: Arc<RoutePolicy>, kind: PathMatch) -> Arc<RoutePolicy> {
+    match &policy.affinity {
+        Some(affinity) if kind == PathMatch::Pattern && affinity.cookie.path.is_none() => {
+            let mut affinity = Affinity::clone(affinity);
+            affinity.cookie.path = Some("/".into());
+            Arc::new(RoutePolicy { affinity: Some(Arc::new(affinity)), ..(*policy).clone() })
+        }
+        _ => policy,
+    }
+}
+
+/// To a Service in the namespace of `ingress`.
+fn forward(
+    ingress: &Ingress,
+    service: &str,
+    port: &ServicePortRef,
+    by_service: bool,
+    clusters: &ClusterMap,
+) -> Action {
+    let namespace = ingress.metadata.name.namespace.clone();
+    let key = ClusterKey { service: ObjectName::new(namespace, service), port: port.clone(), by_service };
+    let shared = clusters.get(&key).map(|cluster| cluster.key.clone());
+    Action::Forward(shared.unwrap_or_else(|| Arc::new(key)))
 }
 
 /// A default backend serves what no rule takes: of the hosts that its Ingress has rules for, or, where it has
@@ -443,7 +558,7 @@ fn reuse_route(new: Route, previous: Option<&Arc<Route>>) -> Arc<Route> {
     let Some(previous) = previous else { return Arc::new(new) };
     let same =
         previous.action == new.action && previous.policy == new.policy && previous.fallback == new.fallback;
-    if same && previous.rewrite == new.rewrite {
+    if same && previous.rewrite == new.rewrite && previous.canary == new.canary {
         return previous.clone();
     }
     Arc::new(Route { stats: previous.stats.clone(), ..new })
@@ -451,7 +566,11 @@ fn reuse_route(new: Route, previous: Option<&Arc<Route>>) -> Arc<Route> {
 
 fn reuse_host(new: Host, previous: Option<&Arc<Host>>) -> Arc<Host> {
     let same = |previous: &&Arc<Host>| {
+        let auths = previous.client_auth.as_ref().zip(new.client_auth.as_ref());
         previous.has_tls == new.has_tls
+            && auths.map_or(previous.client_auth.is_none() == new.client_auth.is_none(), |(a, b)| {
+                Arc::ptr_eq(a, b)
+            })
             && previous.routes.iter().count() == new.routes.iter().count()
             && previous.routes.entries().zip(new.routes.entries()).all(
                 |((old_kind, old_path, old), (kind, path, route))| {

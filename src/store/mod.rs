@@ -25,8 +25,10 @@ use objects::{
     ObjectName, PairFields, PeerAuthentication, Pod, ReadyPolicy, Secret, Service,
 };
 pub use policies::LastGood;
-use references::{ingress_clusters, pem_hosts, service_of, staplable_leaf};
-pub use references::{ingress_hosts, ingress_secrets, server_aliases, www_partners};
+pub use references::{
+    SecretNameError, ingress_hosts, ingress_secrets, own_secret, server_aliases, www_partners,
+};
+use references::{client_ca_secrets, ingress_clusters, pem_hosts, service_of, staplable_leaf};
 use table::{Entry, Table};
 
 /// The key of a ConfigMap that holds the root certificates of a mesh, as istiod writes it.
@@ -414,10 +416,15 @@ impl Store {
     fn touch_secret(&mut self, secret: &ObjectName) {
         let ingresses = self.ingresses_by_secret.get(secret).filter_map(|name| self.ingresses.get(name));
         for ingress in ingresses {
+            let about_clients = client_ca_secrets(ingress).any(|named| named == *secret);
             for host in ingress_hosts(ingress) {
-                let names = aliases_of(&self.aliasing_by_host, &self.ingresses, &host);
-                self.changes.certificates.extend(names);
-                self.changes.certificates.insert(host);
+                let names = aliases_of(&self.aliasing_by_host, &self.ingresses, &host).chain([host.clone()]);
+                for name in names {
+                    if about_clients {
+                        self.changes.hosts.insert(name.clone());
+                    }
+                    self.changes.certificates.insert(name);
+                }
             }
             self.changes.certificates.extend(www_partners(ingress));
         }

@@ -41,8 +41,38 @@ pub(super) fn written(path: &IngressPath) -> &str {
     if path.path.is_empty() { "/" } else { &path.path }
 }
 
+/// What a path is filed under, and what there is to say about that. With `patterns` it is a regular expression, of which
+/// groups up to `wanted` are asked for.
+pub(super) fn key(
+    ingress: &Ingress,
+    path: &IngressPath,
+    patterns: Option<&mut Patterns>,
+    wanted: usize,
+    field: impl Fn() -> String,
+    findings: &mut Vec<Diagnostic>,
+) -> Option<(PathMatch, Box<str>)> {
+    let written = written(path);
+    let Some(patterns) = patterns else { return literal(ingress, path, field, findings) };
+    // As a regular expression, the root is for all paths.
+    if written == "/" {
+        return Some((PathMatch::Prefix, written.into()));
+    }
+    match patterns.compile(written) {
+        Ok(compiled) => {
+            if compiled.groups() < wanted {
+                findings.push(missing_group(ingress, field(), written, wanted, compiled.groups()));
+            }
+            Some((PathMatch::Pattern, written.into()))
+        }
+        Err(error) => {
+            findings.push(invalid(ingress, field(), written, error));
+            None
+        }
+    }
+}
+
 /// A path that means what it says, in the canonical form; `None` where it is none.
-pub(super) fn literal(
+fn literal(
     ingress: &Ingress,
     path: &IngressPath,
     field: impl Fn() -> String,
@@ -70,7 +100,7 @@ pub(super) fn literal(
 }
 
 /// A path that is no regular expression although its host has them.
-pub(super) fn invalid(ingress: &Ingress, field: String, path: &str, error: &PatternError) -> Diagnostic {
+fn invalid(ingress: &Ingress, field: String, path: &str, error: &PatternError) -> Diagnostic {
     let object = ObjectRef::new(Kind::Ingress, &ingress.metadata.name);
     let message = format!(
         "{} is a regular expression that cannot be used: {error}. The path is left out.",
@@ -80,13 +110,7 @@ pub(super) fn invalid(ingress: &Ingress, field: String, path: &str, error: &Patt
 }
 
 /// `rewrite-target` asks for a group that a path does not have.
-pub(super) fn missing_group(
-    ingress: &Ingress,
-    field: String,
-    path: &str,
-    wanted: usize,
-    groups: usize,
-) -> Diagnostic {
+fn missing_group(ingress: &Ingress, field: String, path: &str, wanted: usize, groups: usize) -> Diagnostic {
     let object = ObjectRef::new(Kind::Ingress, &ingress.metadata.name);
     let message = format!(
         "rewrite-target asks for group {wanted} of the path, and {} has {groups}: nothing takes its place.",

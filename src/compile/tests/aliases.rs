@@ -137,6 +137,25 @@ fn an_alias_is_protected_as_its_host_is() {
 }
 
 #[test]
+fn an_alias_asks_for_the_certificates_of_clients_that_its_host_asks_for() {
+    const CA: &str = "nginx.ingress.kubernetes.io/auth-tls-secret";
+    let mut world = World::new([
+        web("one", "a.test", "/").annotation(ALIAS, "b.test").object(),
+        web("two", "a.test", "/two").annotation(CA, "a/ca").tls().object(),
+    ]);
+    let auth = |world: &World, host: &str| {
+        super::client_auth::view(world.compiled.snapshot.hosts.find(host).unwrap())
+    };
+    // The Secret comes later, and is named by another Ingress than the alias.
+    let before = auth(&world, "b.test");
+    assert_eq!(before, auth(&world, "a.test"));
+    world.apply([tls_secret("ca", &["a.test"])]);
+    assert_eq!(auth(&world, "b.test"), auth(&world, "a.test"));
+    world.apply([super::client_auth::authorities("ca")]);
+    assert_ne!(auth(&world, "b.test"), before);
+}
+
+#[test]
 fn an_alias_has_a_certificate_that_covers_it() {
     let serials = |world: &World, host: &str| {
         world.view().into_iter().any(|line| line.starts_with(&format!("certificates {host} ")))

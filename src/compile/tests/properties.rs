@@ -14,6 +14,7 @@ use crate::store::objects::{
     TlsSecret,
 };
 use crate::testing::certificates::Authority;
+use crate::tls::client_auth::ClientCa;
 use crate::tls::keys::KeyPair;
 
 /// What can happen: few names, so that events meet.
@@ -79,6 +80,9 @@ fn ingress() -> impl Strategy<Value = Ingress> {
             "portcullis.dev/ssl-redirect",
             "x.test/proxy-body-size",
             "kubernetes.io/ingress.class",
+            "portcullis.dev/auth-tls-secret",
+            "x.test/auth-tls-secret",
+            "portcullis.dev/auth-tls-match-cn",
             "portcullis.dev/use-regex",
             "portcullis.dev/rewrite-target",
             "portcullis.dev/server-alias",
@@ -86,8 +90,22 @@ fn ingress() -> impl Strategy<Value = Ingress> {
             "portcullis.dev/service-upstream",
             "portcullis.dev/default-backend",
             "portcullis.dev/from-to-www-redirect",
+            "portcullis.dev/canary",
         ]),
-        pick(&["false", "true", "1m", "portcullis", "other", "b.test", "*.a.test,c.test", "/a", "/$1", "s"]),
+        pick(&[
+            "false",
+            "true",
+            "1m",
+            "portcullis",
+            "other",
+            "b.test",
+            "*.a.test,c.test",
+            "/a",
+            "/$1",
+            "s",
+            "ca",
+            "a/ca",
+        ]),
     );
     let secret = prop_oneof![
         4 => Just(TlsSecret::Named("tls".into())),
@@ -157,6 +175,7 @@ fn object() -> impl Strategy<Value = Object> {
         6 => ingress().prop_map(Object::Ingress),
         2 => service().prop_map(Object::Service),
         3 => slice().prop_map(Object::EndpointSlice),
+        2 => (0..4_usize).prop_map(|number| Object::Secret(client_ca(number))),
         1 => (pick(&["portcullis", "other"]), pick(controllers), any::<bool>())
             .prop_map(|(name, controller, default)| class(&name, &controller, default)),
     ]
@@ -167,6 +186,24 @@ static PAIRS: LazyLock<Vec<Arc<KeyPair>>> = LazyLock::new(|| {
     let names: [&[&str]; 3] = [&["a.test", "b.test"], &["*.a.test"], &["other.test"]];
     names.iter().map(|names| Arc::new(authority.pair(names))).collect()
 });
+
+static AUTHORITIES: LazyLock<[String; 2]> =
+    LazyLock::new(|| ["one", "two"].map(|name| Authority::new(name).pem()));
+
+/// A Secret with authorities, with ones that cannot be read or without any.
+fn client_ca(number: usize) -> Secret {
+    let text = AUTHORITIES.get(number).cloned().or((number == 2).then(String::new));
+    Secret {
+        metadata: metadata("ca"),
+        kind: "Opaque".into(),
+        origin: SecretOrigin::Object,
+        pair: None,
+        fields: Default::default(),
+        ticket_keys: None,
+        authorities: None,
+        client_ca: text.map(|text| ClientCa::new(text.as_bytes(), None)),
+    }
+}
 
 fn secret() -> impl Strategy<Value = Secret> {
     let origins = proptest::sample::select(&[SecretOrigin::Object, SecretOrigin::PemPair]);
@@ -179,6 +216,7 @@ fn secret() -> impl Strategy<Value = Secret> {
             fields: Default::default(),
             ticket_keys: None,
             authorities: None,
+            client_ca: None,
         },
     )
 }
@@ -222,6 +260,9 @@ fn hostile_ingress() -> impl Strategy<Value = Ingress> {
             (text(1), text(2)),
             (format!("portcullis.dev/{}", text(3)), text(4)),
             ("portcullis.dev/proxy-body-size".into(), text(5)),
+            ("portcullis.dev/auth-tls-secret".into(), text(3)),
+            ("portcullis.dev/auth-tls-match-cn".into(), text(4)),
+            ("portcullis.dev/auth-tls-error-page".into(), text(5)),
             ("portcullis.dev/backend-protocol".into(), text(6)),
             ("portcullis.dev/rewrite-target".into(), text(12)),
             ("portcullis.dev/server-alias".into(), text(13)),

@@ -367,3 +367,25 @@ fn another_backend_answers_in_place_of_one_without_endpoints() {
     assert!(reasons_of(&world, "web").contains(&"InvalidAnnotation"));
     assert_eq!(world.compiled.snapshot.clusters.0.len(), 1);
 }
+
+#[test]
+fn a_canary_of_a_pattern_is_rewritten_as_its_main_ingress_is() {
+    const CANARY: &str = "nginx.ingress.kubernetes.io/canary";
+    const AFFINITY: &str = "nginx.ingress.kubernetes.io/affinity";
+    let main = ingress("main").path("a.test", "/shop(/|$)(.*)", "shop").annotation(TARGET, "/$2");
+    let canary = ingress("canary").path("a.test", "/shop(/|$)(.*)", "next").annotation(CANARY, "true");
+    let weighted = canary.annotation("nginx.ingress.kubernetes.io/canary-weight", "10");
+    let world = World::new([main.annotation(AFFINITY, "cookie").object(), weighted.object()]);
+    let route = world.route("a.test", "/shop/x").unwrap();
+    let canary = &route.canary.as_ref().unwrap().route;
+    assert_eq!(canary.rewrite, route.rewrite);
+    let path = |route: &crate::snapshot::hosts::Route| {
+        route.policy.affinity.as_ref().unwrap().cookie.path.as_deref().map(str::to_owned)
+    };
+    assert_eq!(
+        (path(route), path(canary)),
+        (Some("/".into()), Some("/".into())),
+        "no cookie is for a pattern"
+    );
+    assert_eq!(reasons_of(&world, "canary"), [""; 0]);
+}
