@@ -8,7 +8,11 @@ use crate::names::object::{ObjectName, ServicePortRef};
 use crate::snapshot::clusters::{ClusterKey, Endpoint};
 
 fn cluster(hosts: impl IntoIterator<Item = u8>) -> Cluster {
-    let key = ClusterKey { service: ObjectName::new("a", "web"), port: ServicePortRef::Number(80) };
+    let key = ClusterKey {
+        service: ObjectName::new("a", "web"),
+        port: ServicePortRef::Number(80),
+        by_service: false,
+    };
     let endpoint = |host| Arc::new(Endpoint::Address(([10, 0, 0, host], 8080).into()));
     Cluster::new(Arc::new(key), hosts.into_iter().map(endpoint).collect::<Vec<_>>(), None)
 }
