@@ -177,6 +177,8 @@ impl Outlet {
     async fn send_body(&mut self) -> Result<(), Ended> {
         while let Some(frame) = self.next_frame().await? {
             match frame.into_data() {
+                // Nothing to send; it may have ended the body, which the next look shows.
+                Ok(data) if data.is_empty() => {}
                 Ok(data) => {
                     let last = self.body.is_end_stream();
                     self.send(data, last).await?;
