@@ -80,12 +80,13 @@ impl Workers {
         Ok(())
     }
 
-    /// Tells all to end, and waits for them.
+    /// Tells all to end, and waits for them and for what they have logged.
     pub async fn drain(&mut self, closing: Closing) {
         self.stop.send_replace(Some(closing));
         for _ in 0..self.threads.len() {
             self.ended.recv().await;
         }
+        self.access_logs.finish();
     }
 }
 

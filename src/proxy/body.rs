@@ -3,7 +3,9 @@
 //! `size_hint` and `is_end_stream` are exact wherever the length is known, so that a Content-Length is written
 //! and an HTTP/2 stream ends with its last data. Data is handed on as it was read, never copied.
 
+use std::cell::Cell;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -36,10 +38,11 @@ pub enum Body {
     Recorded(Box<Recorded>),
 }
 
-/// A body that breaks off when it turns out to be larger than allowed.
+/// A body of unknown length: it is counted, and breaks off when it turns out to be larger than allowed.
 pub struct Limited {
     body: Body,
-    left: u64,
+    limit: Option<u64>,
+    taken: Rc<Cell<u64>>,
 }
 
 /// A response body that carries the record of its request to its end.
@@ -66,17 +69,19 @@ pub enum BodyError {
 }
 
 impl Limited {
-    pub fn wrap(body: Body, limit: u64) -> Body {
-        Body::Limited(Box::new(Self { body, left: limit }))
+    /// `body` under `limit`, and how much of it has come.
+    pub fn wrap(body: Body, limit: Option<u64>) -> (Body, Rc<Cell<u64>>) {
+        let taken = Rc::<Cell<u64>>::default();
+        (Body::Limited(Box::new(Self { body, limit, taken: taken.clone() })), taken)
     }
 
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let frame = ready!(http_body::Body::poll_frame(Pin::new(&mut self.body), cx));
         if let Some(Ok(frame)) = &frame {
             let length = frame.data_ref().map_or(0, Bytes::len) as u64;
-            match self.left.checked_sub(length) {
-                Some(left) => self.left = left,
-                None => return Poll::Ready(Some(Err(BodyError::TooLarge))),
+            self.taken.set(self.taken.get().saturating_add(length));
+            if self.limit.is_some_and(|limit| self.taken.get() > limit) {
+                return Poll::Ready(Some(Err(BodyError::TooLarge)));
             }
         }
         Poll::Ready(frame)

@@ -7,6 +7,7 @@
 //! connection: the h2 crate would wait for ever.
 
 use std::cell::RefCell;
+use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -23,6 +24,11 @@ use crate::net::deadlines::{Deadline, Deadlines};
 const ROOM: usize = 16 * 1024;
 /// Larger pieces go straight through when nothing is gathered: copying them would gain nothing.
 const LARGE: usize = 8 * 1024;
+/// How long a client may be silent after the goodbye, and how long it may take in all.
+const SILENCE: Duration = Duration::from_secs(5);
+const LINGER: Duration = Duration::from_secs(30);
+/// How much it may send then: what it had room for.
+const LAST_BYTES: usize = 1024 * 1024;
 
 /// The stream as the HTTP/2 connection sees it. Clones are the same stream.
 #[derive(Clone)]
@@ -58,6 +64,34 @@ impl Cork {
         let corked = &mut *self.0.borrow_mut();
         ready!(corked.poll_send(cx))?;
         Pin::new(&mut corked.stream).poll_flush(cx)
+    }
+
+    /// After the goodbye: reads and drops what the client still sends, until it closes too. It makes room for the rest
+    /// of its responses and answers pings; a connection that was closed at once would answer that with a reset, and what
+    /// is under way to the client would be lost.
+    pub async fn linger(&self, deadlines: &Deadlines) {
+        let mut silence = deadlines.deadline(SILENCE);
+        let mut patience = deadlines.deadline(LINGER);
+        let mut buffer = vec![0; 4096];
+        let mut left = LAST_BYTES;
+        poll_fn(|cx| {
+            loop {
+                let mut room = ReadBuf::new(&mut buffer);
+                let read = Pin::new(&mut self.0.borrow_mut().stream).poll_read(cx, &mut room);
+                let length = room.filled().len();
+                match read {
+                    Poll::Ready(Ok(())) if (1..=left).contains(&length) => left -= length,
+                    Poll::Ready(_) => return Poll::Ready(()),
+                    Poll::Pending => break,
+                }
+                silence.reset(SILENCE);
+            }
+            match silence.poll_passed(cx) {
+                Poll::Pending => patience.poll_passed(cx),
+                passed => passed,
+            }
+        })
+        .await;
     }
 }
 

@@ -454,7 +454,7 @@ fn misdirected() -> Box<Refusal> {
     )
 }
 
-/// Refuses a body that says it is too large, and cuts one off that turns out to be.
+/// Refuses a body that says it is too large, and cuts one off that turns out to be. One that says nothing is counted.
 fn bound_body(
     request: &mut Request<Body>,
     limit: Option<u64>,
@@ -466,17 +466,17 @@ fn bound_body(
         length.to_str().ok()?.parse().ok()
     });
     record.received = declared.unwrap_or_default();
-    let Some(limit) = limit else { return Ok(()) };
     match declared {
-        Some(length) if length > limit => Err(Refusal::new(
+        Some(length) if limit.is_some_and(|limit| length > limit) => Err(Refusal::new(
             StatusCode::PAYLOAD_TOO_LARGE,
             "body_too_large",
             "the request body is larger than allowed here",
         )),
         Some(_) => Ok(()),
         None => {
-            let body = std::mem::take(request.body_mut());
-            *request.body_mut() = Limited::wrap(body, limit);
+            let (body, counted) = Limited::wrap(std::mem::take(request.body_mut()), limit);
+            *request.body_mut() = body;
+            record.counted = Some(counted);
             Ok(())
         }
     }

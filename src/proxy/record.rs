@@ -1,5 +1,6 @@
 //! What is kept of a request until its response is over: then it is counted and logged, however it ended.
 
+use std::cell::Cell;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -23,7 +24,10 @@ pub struct Record {
     pub status: StatusCode,
     pub route: Option<Arc<Route>>,
     pub upstream: Option<Duration>,
+    /// Of the body of the request: what the client said, or what came.
     pub received: u64,
+    /// What came so far, where the client did not say.
+    pub counted: Option<Rc<Cell<u64>>>,
     pub sent: u64,
     /// Ends the exchange when policy does.
     pub guard: Option<Guard>,
@@ -72,6 +76,7 @@ impl Record {
             route: None,
             upstream: None,
             received: 0,
+            counted: None,
             sent: 0,
             guard: None,
             tunnel: false,
@@ -163,7 +168,7 @@ impl Drop for Record {
                 status: self.status,
                 duration,
                 upstream: self.upstream,
-                received: self.received,
+                received: self.counted.as_ref().map_or(self.received, |counted| counted.get()),
                 sent: self.sent,
             });
         }

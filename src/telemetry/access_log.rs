@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::{Method, StatusCode, Version};
 use serde::Serialize;
@@ -64,9 +64,19 @@ pub struct Entry<'a> {
     pub user_agent: &'a str,
 }
 
-/// The side of a worker.
+/// How long the end of the process waits for a writer whose reader has stopped.
+const LAST_LINES: Duration = Duration::from_secs(1);
+
+/// What the writer is told.
+enum Order {
+    Write(Vec<u8>),
+    /// To say that all that came before is written.
+    Report(SyncSender<()>),
+}
+
+/// The side of a worker. What it has when it is dropped is handed over.
 pub struct AccessLog {
-    sender: SyncSender<Vec<u8>>,
+    sender: SyncSender<Order>,
     buffer: RefCell<Vec<u8>>,
     lines: Cell<u64>,
     dropped: Arc<AtomicU64>,
@@ -75,7 +85,7 @@ pub struct AccessLog {
 
 /// The writer and what workers are made from.
 pub struct AccessLogs {
-    sender: SyncSender<Vec<u8>>,
+    sender: SyncSender<Order>,
     dropped: Arc<AtomicU64>,
 }
 
@@ -98,6 +108,22 @@ impl AccessLogs {
             dropped: self.dropped.clone(),
             now: RefCell::default(),
         }
+    }
+
+    /// Waits until everything that was handed over is written: the process ends, and the writer with it.
+    pub fn finish(&self) {
+        let (written, report) = sync_channel(1);
+        let end = Instant::now() + LAST_LINES;
+        let mut order = Order::Report(written);
+        while let Err(TrySendError::Full(back)) = self.sender.try_send(order) {
+            if Instant::now() >= end {
+                return;
+            }
+            order = back;
+            std::thread::sleep(LAST_LINES / 100);
+        }
+        // Either way there is nothing more to wait for.
+        let _ = report.recv_timeout(LAST_LINES);
     }
 
     /// Lines that were dropped because the writer could not keep up.
@@ -133,16 +159,27 @@ impl AccessLog {
             return;
         }
         let full = std::mem::take(&mut *self.buffer.borrow_mut());
-        if let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) = self.sender.try_send(full) {
+        if let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) =
+            self.sender.try_send(Order::Write(full))
+        {
             self.dropped.fetch_add(lines, Ordering::Relaxed);
         }
     }
 }
 
-fn write_all(receiver: &Receiver<Vec<u8>>, mut out: impl Write) {
-    while let Ok(buffer) = receiver.recv() {
-        // Standard output may be closed; serving goes on without a log.
-        let _ = out.write_all(&buffer).and_then(|()| out.flush());
+impl Drop for AccessLog {
+    fn drop(&mut self) {
+        self.flush();
+    }
+}
+
+fn write_all(receiver: &Receiver<Order>, mut out: impl Write) {
+    while let Ok(order) = receiver.recv() {
+        match order {
+            // Standard output may be closed; serving goes on without a log.
+            Order::Write(buffer) => _ = out.write_all(&buffer).and_then(|()| out.flush()),
+            Order::Report(written) => _ = written.send(()),
+        }
     }
 }
 
@@ -320,6 +357,20 @@ mod tests {
             std::thread::yield_now();
         }
         assert!(sink.0.lock().unwrap().ends_with(b"\"\n"));
+    }
+
+    #[test]
+    fn the_last_lines_are_written_before_the_end() {
+        let sink = Sink::default();
+        let logs = AccessLogs::start(sink.clone()).unwrap();
+        let log = logs.for_worker();
+        log.write(&entry(), LogFormat::Text);
+        drop(log);
+        logs.finish();
+        assert!(sink.0.lock().unwrap().ends_with(b"\"\n"));
+        // A reader that has stopped is not waited for.
+        let (sender, _stuck) = sync_channel(0);
+        AccessLogs { sender, dropped: Arc::default() }.finish();
     }
 
     #[test]

@@ -457,6 +457,21 @@ fn bodies_larger_than_allowed() {
 }
 
 #[test]
+fn bodies_are_counted_however_they_come() {
+    let backend = Backend::echo();
+    for limit in ["10k", "0"] {
+        let gateway = Gateway::in_front_of(backend.address(), &[("proxy-body-size", limit)], &[]);
+        let mut client = gateway.client();
+        let head = "POST / HTTP/1.1\r\nHost: a.example\r\n";
+        assert_eq!(client.ask(format!("{head}Content-Length: 3\r\n\r\nabc")).status, 200);
+        let chunks = "4\r\ndefg\r\n3\r\nhij\r\n0\r\n\r\n";
+        assert_eq!(client.ask(format!("{head}Transfer-Encoding: chunked\r\n\r\n{chunks}")).status, 200);
+        let counted = || gateway.metric("nginx_ingress_controller_request_size_sum");
+        eventually("the bytes of both", || counted() == 10.0);
+    }
+}
+
+#[test]
 fn a_connection_goes_on_after_an_answer_of_the_gateway() {
     let backend = Backend::echo();
     let gateway = Gateway::before(&backend);

@@ -512,6 +512,12 @@ fn a_body_that_stops() {
     client.send(DATA, 0, 1, "hello");
     assert_eq!(client.outcome(1), Outcome::Status(408));
     eventually("the backend being let go", || backend.open_connections() == 0);
+    // One that is said to be empty, and does not end either.
+    let fields = [fields.as_slice(), &[("content-length", "0")]].concat();
+    client.headers(3, &fields, 0);
+    assert_eq!(client.outcome(3), Outcome::Status(408));
+    let is_one = |line: &&str| line.contains("\" 408 ") && line.contains("reason=client_body");
+    eventually("a line in the log for both", || gateway.log().lines().filter(is_one).count() == 2);
 }
 
 #[test]

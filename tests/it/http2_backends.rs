@@ -207,3 +207,21 @@ fn a_backend_that_takes_one_stream_gets_more_connections() {
         connections.load(Ordering::Relaxed) == 2
     });
 }
+
+/// The last frame of a response may be an empty one, which many servers send.
+#[tokio::test]
+async fn a_response_whose_last_frame_is_empty_ends_well() {
+    let (address, _) = backend(&Builder::new(), |request, mut respond| async move {
+        let mut stream = respond.send_response(Response::new(()), false).unwrap();
+        if request.uri().path() == "/some" {
+            stream.send_data("some".into(), false).unwrap();
+        }
+        stream.send_data(Bytes::new(), true).unwrap();
+    });
+    let gateway = Gateway::in_front_of(address, &[GRPC], &[]);
+    let mut client = gateway.http2("a.example").await;
+    for (path, body) in [("/none", ""), ("/some", "some")] {
+        assert_eq!(client.get("a.example", path).await.unwrap().body, body.as_bytes(), "{path}");
+        assert_eq!(gateway.client().get("a.example", path).text(), body, "{path}");
+    }
+}

@@ -57,6 +57,8 @@ pub enum HeadError {
     Host,
     #[error("Expect asks for something other than 100-continue")]
     Expect,
+    #[error("the client did not end a request that it says has no body")]
+    Unended,
 }
 
 impl HeadError {
@@ -70,6 +72,7 @@ impl HeadError {
             Self::BareLineFeed | Self::RequestLine | Self::Field => "malformed_head",
             Self::ContentLength | Self::TransferEncoding => "bad_framing",
             Self::Host => "bad_host",
+            Self::Unended => "client_body",
         }
     }
 
@@ -79,6 +82,7 @@ impl HeadError {
             Self::TargetTooLong => StatusCode::URI_TOO_LONG,
             Self::Version => StatusCode::HTTP_VERSION_NOT_SUPPORTED,
             Self::Expect => StatusCode::EXPECTATION_FAILED,
+            Self::Unended => StatusCode::REQUEST_TIMEOUT,
             _ => StatusCode::BAD_REQUEST,
         }
     }

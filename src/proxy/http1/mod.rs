@@ -146,6 +146,8 @@ async fn exchange(
     connection.expect_body(head.framing, head.expect_continue, limits.body_timeout);
     // What follows a CONNECT was meant for a tunnel, not for us (RFC 9110, section 9.3.6).
     let keep_alive = head.keep_alive && !limits.keep_alive.is_zero() && head.method != http::Method::CONNECT;
+    // It may have sent the next request already.
+    let goes_on = head.keep_alive;
     let trailers = takes_trailers(&head.headers);
     let mut exchange = Exchange { method: head.method.clone(), version: head.version, keep_alive, trailers };
     let upgrade = head.upgrade;
@@ -170,7 +172,7 @@ async fn exchange(
         Err(_) => Next::Abort,
         Ok(_) if upgraded.is_some() => upgraded.map_or(Next::Close, Next::Upgrade),
         Ok(true) if connection.is_body_read() || discard(connection).await => Next::Request,
-        Ok(_) if connection.is_body_read() => Next::Close,
+        Ok(_) if connection.is_body_read() && !goes_on => Next::Close,
         Ok(_) => Next::Linger,
     }
 }

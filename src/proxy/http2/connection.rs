@@ -96,7 +96,8 @@ pub async fn drive(
     let mut idle = deadlines.deadline(timing.header_timeout);
     let Some(mut connection) = begin(&cork, server, &mut idle).await else { return };
     let mut ending = false;
-    poll_fn(|cx| {
+    let last_pause = timing.keep_alive.max(Duration::from_secs(1));
+    let goodbye = poll_fn(|cx| {
         if activity.is_wasteful() {
             connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
         }
@@ -104,27 +105,38 @@ pub async fn drive(
             && (drain.poll_started(cx).is_ready() || activity.is_idle(&mut idle, timing.keep_alive, cx))
         {
             ending = true;
-            idle.reset(timing.keep_alive.max(Duration::from_secs(1)));
+            idle.reset(last_pause);
             connection.graceful_shutdown();
         }
         let done = loop {
             match connection.poll_accept(cx) {
                 Poll::Ready(Some(Ok((request, respond)))) => on_stream(request, respond),
-                Poll::Ready(Some(Err(_)) | None) => break true,
-                Poll::Pending => break false,
+                Poll::Ready(Some(Err(_))) => break Some(false),
+                Poll::Ready(None) => break Some(!activity.is_wasteful()),
+                Poll::Pending => break None,
             }
         };
         // When the connection is done this sends its last frames; it cannot be waited for any longer then.
-        match cork.poll_drain(cx) {
-            Poll::Ready(Err(_)) => return Poll::Ready(()),
-            drained if done => return drained.map(|_| ()),
+        match (cork.poll_drain(cx), done) {
+            (Poll::Ready(Err(_)), _) => return Poll::Ready(false),
+            (drained, Some(goodbye)) => return drained.map(|_| goodbye),
             _ => {}
         }
+        if !ending {
+            return Poll::Pending;
+        }
+        if activity.open.get() > 0 {
+            idle.reset(last_pause);
+        }
         // Told to go and with nothing under way, a client that stays silent is left.
-        let silent = ending && activity.open.get() == 0 && !drain.started();
-        if silent && idle.poll_passed(cx).is_ready() { Poll::Ready(()) } else { Poll::Pending }
+        let silent = activity.open.get() == 0 && !drain.started();
+        if silent && idle.poll_passed(cx).is_ready() { Poll::Ready(false) } else { Poll::Pending }
     })
     .await;
+    // Who broke the rules is not waited for.
+    if goodbye {
+        cork.linger(deadlines).await;
+    }
 }
 
 /// Exchanges the prefaces; `None` where that comes to nothing in time.

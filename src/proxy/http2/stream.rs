@@ -60,11 +60,16 @@ pub async fn serve<S: Service>(
         // Which can be sent again.
         None => Body::Empty,
     };
-    let Some(body) = settle_empty(body).await else { return };
-    let request = Request::from_parts(head, body);
-    let Some(response) = call(&*open.service, request, &mut respond, signals.as_deref()).await else {
-        return open.given_up(&deadlines);
+    let answered = match settle_empty(body).await {
+        Ok(body) => {
+            let request = Request::from_parts(head, body);
+            call(&*open.service, request, &mut respond, signals.as_deref()).await
+        }
+        Err(BodyError::ClientHttp1(_)) => Some(open.service.refuse(HeadError::Unended, Version::HTTP_2)),
+        // h2 has reset the stream.
+        Err(_) => return,
     };
+    let Some(response) = answered else { return open.given_up(&deadlines) };
     let (head, body) = finish_head(response, bodiless);
     let ends = matches!(body, Body::Empty);
     let Ok(mut stream) = respond.send_response(head, ends) else {
@@ -132,16 +137,14 @@ async fn linger(stream: &mut SendStream<Bytes>, signals: Option<&Signals>, deadl
 }
 
 /// Waits for the end of a body that the client says is empty: whatever it sends instead is an error, and known to be
-/// one before anything is forwarded. `None` where there is an error.
-async fn settle_empty(body: Body) -> Option<Body> {
+/// one before anything is forwarded.
+async fn settle_empty(body: Body) -> Result<Body, BodyError> {
     match body {
         Body::ClientHttp2(mut body) if body.size_hint().exact() == Some(0) => {
-            while let Some(frame) = poll_fn(|cx| body.poll_frame(cx)).await {
-                frame.ok()?;
-            }
-            Some(Body::Empty)
+            while poll_fn(|cx| body.poll_frame(cx)).await.transpose()?.is_some() {}
+            Ok(Body::Empty)
         }
-        body => Some(body),
+        body => Ok(body),
     }
 }
 
@@ -177,6 +180,8 @@ impl Outlet {
     async fn send_body(&mut self) -> Result<(), Ended> {
         while let Some(frame) = self.next_frame().await? {
             match frame.into_data() {
+                // Nothing to send; it may have ended the body, which the next look shows.
+                Ok(data) if data.is_empty() => {}
                 Ok(data) => {
                     let last = self.body.is_end_stream();
                     self.send(data, last).await?;
