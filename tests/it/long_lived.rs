@@ -22,7 +22,7 @@ use serde_json::Value;
 use crate::gateway::{Gateway, Setup};
 use crate::manifests::{Ingress, secret, service};
 
-const BURSTS: usize = 20;
+const BURSTS: usize = 15;
 const HOSTS: [&str; 6] =
     ["a.example", "b.example", "www.b.example", "x.c.example", "pem.example", "other.example"];
 const SECRETS: [&str; 2] = ["one", "two"];
@@ -175,8 +175,8 @@ impl<'a> Folder<'a> {
     }
 
     fn edit(&mut self) {
-        for _ in 0..self.rng.usize(1..7) {
-            match self.rng.u8(0..16) {
+        for _ in 0..self.rng.usize(2..12) {
+            match self.rng.u8(0..18) {
                 0..5 => self.write_manifest(),
                 5 => self.write_secrets(),
                 6 => self.delete(),
@@ -184,8 +184,8 @@ impl<'a> Folder<'a> {
                 9 | 10 => self.write_pair(),
                 11 => self.swap_volume(),
                 12 => self.move_folder(),
-                13 => self.set_link(),
-                14 => self.break_and_repair(),
+                13..16 => self.set_link(),
+                16 => self.break_and_repair(),
                 _ => self.swap_folder(),
             }
         }
@@ -221,11 +221,13 @@ impl<'a> Folder<'a> {
     fn manifest(&mut self) -> String {
         let mut text = String::new();
         for _ in 0..self.rng.usize(1..4) {
-            text += &match self.rng.u8(0..3) {
+            text += &match self.rng.u8(0..4) {
                 0 => {
                     let backend = self.rng.usize(..self.backends.len());
                     service(["s", "t", "u"][self.rng.usize(..3)], &[self.backends[backend].address()])
                 }
+                // With the name of a PEM pair.
+                1 => secret(["x", "sub"][self.rng.usize(..2)], &self.pairs[self.rng.usize(..4)]),
                 _ => self.ingress(),
             };
         }
@@ -377,7 +379,7 @@ impl<'a> Folder<'a> {
     /// A link to a folder, which another may lead to as well.
     fn set_link(&mut self) {
         let link = self.root.join(["link", "m", "sub/link"][self.rng.usize(..3)]);
-        let target = [".shared", "new", "sub/deep"][self.rng.usize(..3)];
+        let target = [".shared", ".shared", "sub/deep"][self.rng.usize(..3)];
         if link.is_symlink() {
             self.note("unlink", &link);
             fs::remove_file(&link).unwrap();
