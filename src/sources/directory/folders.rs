@@ -195,15 +195,10 @@ impl Folders {
     pub fn next_freed(&mut self) -> Option<PathBuf> {
         loop {
             let path = self.freed.pop_first()?;
-            if !path.parent().is_some_and(|parent| self.is_elsewhere(parent)) {
+            if self.ways.contains_key(&path) {
                 return Some(path);
             }
         }
-    }
-
-    /// Whether the folder that `path` is in is read by another way.
-    pub fn is_elsewhere(&self, path: &Path) -> bool {
-        !self.ways.is_empty() && path.ancestors().any(|folder| self.ways.contains_key(folder))
     }
 
     /// Whether `place` was there when its folder was listed last, or has been added since.

@@ -7,6 +7,8 @@
 
 mod taking;
 mod telling;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -343,15 +345,14 @@ impl Tree {
         if look == Look::IfChanged && self.waits.is_being_written(unit) {
             return;
         }
-        if self.folders.is_elsewhere(&unit.path) {
-            return self.missing(place, now);
-        }
         // A manifest that is new or was touched is read without being looked at: there are thousands of them at the
         // start.
         let known = self.units.get(place).map(|known| known.stamps).filter(|_| look == Look::IfChanged);
-        if known.is_some() || unit.key.is_some() {
+        let is_stray = !self.is_in_reach(place);
+        if known.is_some() || unit.key.is_some() || is_stray {
             match read::stamps(unit) {
                 Ok([None, None]) => return self.missing(place, now),
+                Ok(_) if is_stray => return self.missing(place, now),
                 Ok(stamps) if known == Some(stamps) => return self.waits.is_there(place),
                 Ok(_) => {}
                 Err(error) => return self.not_read(place, &error, now),
@@ -381,6 +382,13 @@ impl Tree {
             content.admit_settings();
         }
         self.take(place, content, stamps, digest, now);
+    }
+
+    /// Whether `place` lies in a folder that is read, or is a root. What is found in one that was dropped is there by
+    /// another way, or again: then the folder is looked at for its own sake, and nobody would tell when the file goes.
+    fn is_in_reach(&self, place: &Place) -> bool {
+        place.unit.path.parent().is_some_and(|folder| self.folders.contains(folder))
+            || place.unit.files().any(|file| file == self.roots.path(place.root))
     }
 
     /// Whether the settings of a gateway may be in this file: one right in a root.

@@ -93,6 +93,10 @@ impl Tree {
             Some(other) => {
                 self.origins.push((object_ref(id), Some(Arc::new(other.unit.path.clone()))));
                 self.another_is_first(id);
+                // Whatever its files look like, and even if they can be read only later.
+                if let Some(known) = self.units.get_mut(&other) {
+                    (known.stamps, known.digest) = (Stamps::default(), None);
+                }
                 self.again.push(other);
             }
             None => {
