@@ -278,7 +278,7 @@ impl<S: Store> Controller<S> {
         };
         let fault = changed.as_ref().err().map(ToString::to_string);
         if let Some(error) = fault.as_ref().filter(|error| self.root_fault.as_ref() != Some(*error)) {
-            tracing::error!(error, "the CA could not be renewed or reloaded; the present one stays");
+            tracing::error!(%error, "the CA could not be renewed or reloaded; the present one stays");
         }
         self.root_fault = fault;
         if let Ok(Some(authority)) = changed {

@@ -165,9 +165,10 @@ impl Documents {
 
 /// Prints all diagnostics; the exit code says whether one is an error.
 fn report(documents: &Documents, policies: &Policies) -> ExitCode {
-    let all = || documents.diagnostics.iter().chain(&policies.diagnostics);
-    all().for_each(print_diagnostic);
-    match all().any(|diagnostic| diagnostic.severity == Severity::Error) {
+    let of_compiling = policies.diagnostics.iter().map(|finding| documents.located(finding));
+    let all: Vec<_> = documents.diagnostics.iter().cloned().chain(of_compiling).collect();
+    all.iter().for_each(print_diagnostic);
+    match all.iter().any(|diagnostic| diagnostic.severity == Severity::Error) {
         true => ExitCode::FAILURE,
         false => ExitCode::SUCCESS,
     }

@@ -146,6 +146,11 @@ spec: {rules: [{to: [{operation: {ports: [http]}}]}]}
     let expected = "error: stdin: AuthorizationPolicy foo/web: spec.rules[0].to[0].operation.ports[0]: 'http' is not \
                     a port number from 0 to 65535 (InvalidPort)\n";
     assert!(stderr(&output).starts_with(expected), "{}", stderr(&output));
+    // What follows from it names the file too.
+    let every = stderr(&output)
+        .lines()
+        .all(|line| line.starts_with("error: stdin: AuthorizationPolicy foo/web: spec"));
+    assert!(every, "{}", stderr(&output));
     let output = portcullis_with(&["evaluate", "--workload", "foo/web", "--port", "80"], refused);
     assert!(stdout(&output).starts_with("denied\n"), "{}", stdout(&output));
     assert_eq!(output.status.code(), Some(0));

@@ -20,9 +20,17 @@ pub(super) struct Documents {
     /// Ready policies. One that could not be read is a DENY of everything here.
     pub authorizations: Vec<Arc<Authorization>>,
     pub diagnostics: Vec<Diagnostic>,
+    /// Where the objects were read.
+    files: BTreeMap<ObjectRef, Arc<PathBuf>>,
 }
 
 impl Documents {
+    /// A finding of compiling, with the file of its object.
+    pub fn located(&self, finding: &Diagnostic) -> Diagnostic {
+        let file = finding.object.as_ref().and_then(|object| self.files.get(object)).cloned();
+        Diagnostic { file: finding.file.clone().or(file), ..finding.clone() }
+    }
+
     /// The objects that are to be compiled: metadata and selector.
     pub fn objects(&self) -> impl Iterator<Item = (&Metadata, &BTreeMap<String, String>)> {
         let peer = self.peer_authentications.iter().map(|object| (&object.metadata, &object.selector));
@@ -35,6 +43,7 @@ pub(super) fn read(paths: &[PathBuf], default_namespace: &str) -> anyhow::Result
     let mut reading = Reading {
         default_namespace,
         documents: Documents::default(),
+        file: Arc::default(),
         seen: BTreeSet::new(),
         others: BTreeMap::new(),
     };
@@ -71,6 +80,8 @@ fn files(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
 struct Reading<'a> {
     default_namespace: &'a str,
     documents: Documents,
+    /// The one that is being read.
+    file: Arc<PathBuf>,
     /// Names that are taken; ready documents have no kind.
     seen: BTreeSet<(Option<Kind>, ObjectName)>,
     /// How many objects of other kinds were left out.
@@ -85,13 +96,13 @@ impl Reading<'_> {
         };
         let text = text.with_context(|| format!("cannot read {}", name.display()))?;
         let values = parse(&text).with_context(|| format!("cannot read {}", name.display()))?;
+        self.file = Arc::new(name);
         let before = self.documents.diagnostics.len();
         for value in &values {
             self.value(value);
         }
-        let file = Arc::new(name);
         for diagnostic in self.documents.diagnostics.iter_mut().skip(before) {
-            diagnostic.file = Some(file.clone());
+            diagnostic.file = Some(self.file.clone());
         }
         Ok(())
     }
@@ -134,8 +145,10 @@ impl Reading<'_> {
 
     fn is_new(&mut self, kind: Kind, name: &ObjectName) -> bool {
         let new = self.seen.insert((Some(kind), name.clone()));
-        if !new {
-            let object = ObjectRef::new(kind, name);
+        let object = ObjectRef::new(kind, name);
+        if new {
+            self.documents.files.insert(object, self.file.clone());
+        } else {
             let message = "there is another object of this name; the first one counts";
             self.documents.diagnostics.push(Diagnostic::new(Severity::Error, object, "", DUPLICATE, message));
         }
