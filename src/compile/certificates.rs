@@ -62,8 +62,24 @@ pub fn compile_host_certificates(
     if *host == HostPattern::Any {
         return HostOutcome { certificates: None, diagnostics: Vec::new(), recheck_at: None };
     }
-    let mut resolver = Resolver::new(store, Some(host), previous, Some(grace), waits, now);
-    let offers: Vec<_> = ingresses.into_iter().map(|i| offer_of(i, host, &mut resolver)).collect();
+    let resolver = |previous| Resolver::new(store, Some(host), previous, Some(grace), waits, now);
+    let outcome = settle_host(store, host, &ingresses, resolver(previous));
+    let (before, after) = (previous.map(Arc::as_ptr), outcome.certificates.as_ref().map(Arc::as_ptr));
+    if before == after {
+        return outcome;
+    }
+    // What is said is about what is served from now on: what has just lost the host to another is not said to stay.
+    settle_host(store, host, &ingresses, resolver(outcome.certificates.as_ref()))
+}
+
+fn settle_host(
+    store: &Store,
+    host: &HostPattern,
+    ingresses: &[&Arc<Ingress>],
+    mut resolver: Resolver<'_>,
+) -> HostOutcome {
+    let now = resolver.now();
+    let offers: Vec<_> = ingresses.iter().map(|ingress| offer_of(ingress, host, &mut resolver)).collect();
 
     let bindings = match winner(&offers, now) {
         Some(winner) => {

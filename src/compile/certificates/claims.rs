@@ -106,6 +106,11 @@ impl<'a> Resolver<'a> {
         Self { store, host, previous, grace, waits, now, awaited, diagnostics, recheck_at: None }
     }
 
+    /// The time it is resolved for, in seconds since the Unix epoch.
+    pub fn now(&self) -> i64 {
+        self.now
+    }
+
     /// Whether a claim that does not name this host is on it all the same: its certificate covers the host, or
     /// served it before. One that is `meant` for the host counts even if its Secret cannot be used.
     pub fn fits(&self, claim: &Claim<'_>, meant: bool) -> bool {

@@ -33,6 +33,27 @@ fn a_deleted_secret_is_served_for_the_grace_time() {
 }
 
 #[test]
+fn one_that_only_covered_the_host_is_no_fault_of_it_after_the_grace_time() {
+    let mut world = World::new("www.foo.test");
+    let (own, other): (&[&str], &[&str]) = (&["www.foo.test"], &["other.test"]);
+    world.secret("s", &pair(1, own)).ingress("i", 1, &[(other, "s")]).expect(&["01"], &[]);
+    world.ingress("j", 2, &[(own, "own")]).secret("own", &pair(2, own)).expect(&["01"], &["HostConflict"]);
+    world.delete(Kind::Secret, "s").expect(&["01"], &["HostConflict", "SecretNotFound"]);
+    world.after(GRACE).expect(&["02"], &[]);
+}
+
+#[test]
+fn a_certificate_that_has_lost_the_host_is_not_said_to_stay() {
+    let mut world = World::new("www.foo.test");
+    let hosts: &[&str] = &["www.foo.test"];
+    world.secret("s", &pair(1, hosts)).ingress("young", 2, &[(hosts, "s")]).expect(&["01"], &[]);
+    world.broken("s").secret("t", &pair(2, hosts)).ingress("old", 1, &[(hosts, "t")]);
+    let said = world.compile().diagnostics;
+    let said: Vec<_> = said.iter().map(|it| it.message.as_str()).collect();
+    assert!(said.len() == 1 && said[0].ends_with("it is not used"), "{said:?}");
+}
+
+#[test]
 fn a_switch_to_a_missing_secret_keeps_the_certificate_until_it_comes() {
     let mut world = World::new("www.foo.test");
     let hosts: &[&str] = &["www.foo.test"];
