@@ -538,6 +538,8 @@ impl Watch {
         self.state.since = now();
         self.hub.listed(self.id);
         self.send(found, true).await;
+        // A start without the API server is not to wait for what was not there.
+        self.confirm("").await;
     }
 }
 
