@@ -234,7 +234,7 @@ impl Lines {
     }
 
     /// The next line that has arrived whole.
-    pub fn next(&mut self) -> Option<&[u8]> {
+    pub fn next_line(&mut self) -> Option<&[u8]> {
         let rest = self.buffer.get(self.taken..)?;
         let length = memchr::memchr(b'\n', rest)?;
         let line = rest.get(..length)?;

@@ -7,8 +7,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
+use tokio::sync::watch;
 use tokio::time::timeout;
 
+use super::Control;
 use crate::api_server::{self, Api};
 use crate::settings::Settings;
 use crate::settings::choices::Source;
@@ -58,6 +60,21 @@ async fn read_or_kept(api: &Api, name: &ObjectName, settings: &Settings) -> Opti
     let instead = if kept.is_some() { "as it was kept on disk" } else { "unknown for now" };
     tracing::warn!(config_map = %name, %error, "the ConfigMap cannot be read: it counts {instead}");
     kept
+}
+
+impl Control {
+    /// Hands the ConfigMap with settings to whoever reads settings.
+    pub(super) fn pass_on_config_map(&mut self, sender: &watch::Sender<Option<ConfigMap>>) {
+        // Before everything is listed, that it is not there means nothing.
+        let Some(name) = name(&self.settings).filter(|_| self.sources.synced) else { return };
+        let now = self.store.config_map(name).map(|config_map| ConfigMap::clone(config_map));
+        let first = !std::mem::replace(&mut self.config_map_known, true);
+        sender.send_if_modified(|before| {
+            let changed = *before != now;
+            *before = now;
+            changed || first
+        });
+    }
 }
 
 /// Where objects are kept.

@@ -297,7 +297,7 @@ impl Watch {
         let mut found = Found::default();
         let taken = loop {
             let mut result = Ok(());
-            while let Some(line) = lines.next() {
+            while let Some(line) = lines.next_line() {
                 result = self.take_line(line, version, &mut found);
                 if result.is_err() {
                     break;

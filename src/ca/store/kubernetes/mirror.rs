@@ -223,7 +223,7 @@ async fn watch<T: Clone + PartialEq>(
         ]);
         let mut lines = api.watch(&url).await?;
         while timeout_at(opened + runs + GRACE, lines.fill()).await.map_err(|_| ApiError::Timeout)?? {
-            while let Some(line) = lines.next() {
+            while let Some(line) = lines.next_line() {
                 if let Some(seen) = take_line(line, decode, mirror)? {
                     version = seen;
                 }
