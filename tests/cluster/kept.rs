@@ -207,4 +207,13 @@ fn what_could_not_be_seen_before_holds_up_no_start_without_the_api_server() {
     gateway.crash();
     let gateway = Gateway::start(&plane.path().join("portcullis-portcullis.kubeconfig"), &flags);
     gateway.expect_http("partly.example.com", 200);
+
+    plane.start_api_server();
+    eventually("something is stale", || {
+        let stale = gateway.general_findings().into_iter().filter(|(_, reason, _)| reason == "StaleObjects");
+        match stale.collect::<Vec<_>>() {
+            stale if stale.is_empty() => Ok(()),
+            stale => Err(format!("{stale:?}")),
+        }
+    });
 }

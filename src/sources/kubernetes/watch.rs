@@ -520,6 +520,9 @@ impl Watch {
         (self.state.last_error, self.state.absent) = (Some(message), false);
         if gives_up {
             self.state.synced = true;
+            if self.known.is_empty() {
+                self.state.stale_since = None;
+            }
             self.hub.listed(self.id);
         }
         self.send(Found::default(), true).await;
@@ -535,6 +538,7 @@ impl Watch {
         let gone: Vec<_> = self.known.keys().cloned().collect();
         gone.into_iter().for_each(|name| self.delete(&mut found, name));
         (self.state.synced, self.state.absent, self.state.last_error) = (true, true, None);
+        self.state.stale_since = None;
         self.state.since = now();
         self.hub.listed(self.id);
         self.send(found, true).await;
