@@ -14,6 +14,7 @@ mod admission;
 mod ca;
 mod classes;
 mod conformance;
+mod differential;
 mod hbone;
 mod kept;
 mod ocsp;
