@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use super::Redirects;
+use super::affinity::AffinityDraft;
+use super::canary::CanaryDraft;
+use super::{ClientAuthDraft, Redirects};
 use crate::settings::Settings;
 use crate::snapshot::hosts::{BackendProtocol, HttpsRedirect, RoutePolicy};
 use crate::snapshot::redirects::{Location, Redirect};
@@ -27,11 +29,14 @@ pub struct PolicyDraft {
     pub from_to_www_redirect: bool,
     pub protocol: BackendProtocol,
     pub backend_mtls: bool,
+    pub client_auth: ClientAuthDraft,
     /// Bytes; `None` is unlimited.
     pub max_body: Option<u64>,
     pub connect_timeout: Duration,
     pub read_timeout: Duration,
     pub send_timeout: Duration,
+    pub affinity: AffinityDraft,
+    pub canary: CanaryDraft,
 }
 
 impl PolicyDraft {
@@ -50,10 +55,13 @@ impl PolicyDraft {
             from_to_www_redirect: false,
             protocol: BackendProtocol::Http1,
             backend_mtls: false,
+            client_auth: ClientAuthDraft::default(),
             max_body: settings.proxy_body_size,
             connect_timeout: settings.proxy_connect_timeout,
             read_timeout: settings.proxy_read_timeout,
             send_timeout: settings.proxy_send_timeout,
+            affinity: AffinityDraft::default(),
+            canary: CanaryDraft::default(),
         }
     }
 
@@ -93,6 +101,7 @@ impl PolicyDraft {
             connect_timeout: self.connect_timeout,
             read_timeout: self.read_timeout,
             send_timeout: self.send_timeout,
+            affinity: self.affinity.finish(),
         }
     }
 }

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use http::StatusCode;
+use http::{HeaderValue, StatusCode};
 
 use super::AnnotationError;
+use crate::names::HostName;
 use crate::snapshot::redirects::{Location, LocationError};
 
 /// The spellings that Go's `ParseBool` takes, as ingress-nginx does.
@@ -20,6 +21,61 @@ pub fn boolean(value: &str) -> Result<bool, AnnotationError> {
 pub fn seconds(value: &str) -> Result<Duration, AnnotationError> {
     match digits(value)?.parse::<u32>() {
         Ok(seconds @ 1..) => Ok(Duration::from_secs(seconds.into())),
+        _ => Err(AnnotationError::Value),
+    }
+}
+
+/// A whole number, at least one.
+pub fn count(value: &str) -> Result<usize, AnnotationError> {
+    match digits(value)?.parse() {
+        Ok(count @ 1..) => Ok(count),
+        _ => Err(AnnotationError::Value),
+    }
+}
+
+/// The same of a cookie's life.
+pub fn cookie_seconds(value: &str) -> Result<u32, AnnotationError> {
+    digits(value)?.parse().ok().filter(|seconds| *seconds > 0).ok_or(AnnotationError::Value)
+}
+
+/// A whole number.
+pub fn whole(value: &str) -> Result<u32, AnnotationError> {
+    digits(value)?.parse().map_err(|_| AnnotationError::Value)
+}
+
+/// What may stand in a field.
+pub fn field_value(value: &str) -> Result<&str, AnnotationError> {
+    match !value.is_empty() && value.len() <= 1024 && HeaderValue::from_str(value).is_ok() {
+        true => Ok(value),
+        false => Err(AnnotationError::Value),
+    }
+}
+
+/// A name as fields and cookies have it (RFC 9110, section 5.6.2).
+pub fn token(value: &str) -> Result<&str, AnnotationError> {
+    let fits =
+        |byte| matches!(byte, b'!' | b'#'..=b'\'' | b'*' | b'+' | b'-' | b'.' | b'^'..=b'`' | b'|' | b'~');
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || fits(byte);
+    match !value.is_empty() && value.len() <= 128 && value.bytes().all(fits) {
+        true => Ok(value),
+        false => Err(AnnotationError::Value),
+    }
+}
+
+/// A path that can stand in a cookie.
+pub fn cookie_path(value: &str) -> Result<&str, AnnotationError> {
+    let fits = |byte: u8| byte.is_ascii_graphic() && byte != b';';
+    match value.starts_with('/') && value.len() <= 1024 && value.bytes().all(fits) {
+        true => Ok(value),
+        false => Err(AnnotationError::Value),
+    }
+}
+
+/// A domain that can stand in a cookie.
+pub fn cookie_domain(value: &str) -> Result<&str, AnnotationError> {
+    let bare = value.strip_prefix('.').unwrap_or(value);
+    match HostName::new(bare) {
+        Ok(name) if name.as_str().eq_ignore_ascii_case(bare) && !bare.starts_with('[') => Ok(value),
         _ => Err(AnnotationError::Value),
     }
 }

@@ -2,7 +2,9 @@
 
 pub mod accept;
 pub mod client;
+pub mod client_auth;
 mod client_element;
+mod distinguished_name;
 pub mod hbone;
 pub mod hbone_client;
 pub mod keys;

@@ -1,11 +1,14 @@
 //! Tests of the binary and of the library's public face, a module for each area.
 
 mod admin;
+mod affinity;
 mod architecture;
 mod backends;
 mod ca;
+mod canary;
 mod certificates;
 mod check;
+mod client_certificates;
 mod commands;
 mod coverage;
 mod demo;
@@ -21,6 +24,7 @@ mod http2_backends;
 mod image;
 mod inner_ca;
 mod log;
+mod long_lived;
 mod manifests;
 mod mesh;
 mod metrics;

@@ -18,7 +18,8 @@ use zeroize::Zeroizing;
 
 use self::mirror::{Collection, Decode, Mirror, follow, list};
 use super::{
-    Account, ConfigMap, IngressHosts, Namespace, Revision, Secret, Store, StoreError, Version, documents,
+    Account, Accounts, ConfigMap, IngressHosts, Namespace, Revision, Secret, Store, StoreError, Version,
+    documents,
 };
 use crate::api_server::{Api, ApiError};
 use crate::ca::authn::impersonation::Pod;
@@ -246,8 +247,10 @@ impl Store for Kubernetes {
         Ok(())
     }
 
-    async fn accounts(&self) -> Result<Vec<Account>, StoreError> {
-        self.all(|mirrors| mirrors.accounts.as_deref(), account_collection(), decode_account).await
+    async fn accounts(&self) -> Result<Accounts, StoreError> {
+        let list =
+            self.all(|mirrors| mirrors.accounts.as_deref(), account_collection(), decode_account).await?;
+        Ok(Accounts { list, complete: true })
     }
 
     async fn ingresses(&self) -> Result<Vec<IngressHosts>, StoreError> {

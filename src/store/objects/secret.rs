@@ -8,6 +8,7 @@ use zeroize::Zeroizing;
 
 use super::{Field, Findings, Kind, Metadata};
 use crate::diagnostics::{Diagnostic, ObjectRef, Severity};
+use crate::tls::client_auth::ClientCa;
 use crate::tls::keys::{KeyPair, KeyPairError, Part};
 use crate::tls::tickets::{SharedKeys, TicketKey};
 
@@ -35,6 +36,8 @@ pub struct Secret {
     pub ticket_keys: Option<SharedKeys>,
     /// Certificates for others to be verified with; `None` where the Secret has none.
     pub authorities: Option<Arc<Authorities>>,
+    /// What clients of a host are verified with that names this Secret (`auth-tls-secret`); `None` where it has no `ca.crt`.
+    pub client_ca: Option<Arc<ClientCa>>,
 }
 
 /// Root certificates and revocation lists, PEM.
@@ -119,19 +122,18 @@ impl Secret {
             }
             tls => (decode_pair(tls), fields(&TLS_CERTIFICATE, &TLS_KEY, object)),
         };
-        let roots = value("root-cert.pem").or_else(|| {
-            // Beside a pair it is one copy for each of thousands of Secrets, and nobody asks for it there.
-            let alone = pair.is_none();
-            value("ca.crt").filter(|_| alone)
-        });
+        let (ca, list) = (value("ca.crt"), value("ca.crl"));
+        let client_ca = ca.as_deref().map(|ca| ClientCa::new(ca, list.as_deref().map(Vec::as_slice)));
+        // Beside a pair nobody asks for it as roots.
+        let roots = value("root-cert.pem").or_else(|| ca.filter(|_| pair.is_none()));
         let authorities = roots.map(|roots| {
-            let lists = value("ca-crl.pem").or_else(|| value("ca.crl")).unwrap_or_default();
+            let lists = value("ca-crl.pem").or(list).unwrap_or_default();
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into();
             Arc::new(Authorities { roots: text(&roots), revocations: text(&lists) })
         });
         let ticket_keys = (kind == TICKET_KEYS_TYPE).then(|| decode_ticket_keys(object, findings));
         let origin = SecretOrigin::Object;
-        let secret = Self { metadata, kind, origin, pair, fields, ticket_keys, authorities };
+        let secret = Self { metadata, kind, origin, pair, fields, ticket_keys, authorities, client_ca };
         findings.extend(secret.findings());
         Some(secret)
     }
@@ -141,7 +143,7 @@ impl Secret {
         let pair = Some(KeyPair::parse(certificates, key).map(Arc::new));
         let kind = "kubernetes.io/tls".into();
         let (origin, fields) = (SecretOrigin::PemPair, PairFields::default());
-        Self { metadata, kind, origin, pair, fields, ticket_keys: None, authorities: None }
+        Self { metadata, kind, origin, pair, fields, ticket_keys: None, authorities: None, client_ca: None }
     }
 
     /// What is wrong or odd about the pair.
