@@ -2,10 +2,10 @@
 //!
 //! Each finding makes one Event, when it has lasted for a moment: what is repaired by the next object of a
 //! `kubectl apply` is nobody's business. API servers forget Events after an hour, so one that lasts is said again before.
-//! Names follow from the content and from the clock, so that another replica, or this one after a restart, repeats
-//! nothing meanwhile.
+//! Names follow from the content, from the clock and from which object it is, so that another replica, or this one after
+//! a restart, repeats nothing meanwhile, and an object that was deleted and made anew has Events of its own.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,11 +16,13 @@ use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, ObjectMeta, PostParams};
+use kube::core::Status;
 use kube::{Client, Error};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 use super::MANAGER;
+use super::rights::Missing;
 use crate::clock;
 use crate::diagnostics::{Diagnostic, ObjectRef, Severity};
 use crate::sources::IngressStatus;
@@ -45,17 +47,38 @@ pub(super) struct Writer {
     instance: String,
     findings: HashMap<Diagnostic, Finding>,
     bucket: Bucket,
+    missing: Missing,
 }
 
 struct Finding {
     since: Instant,
-    /// The period in which it was said last.
-    announced: Option<u64>,
+    /// When it was said last, and of which object.
+    announced: Option<Announced>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Announced {
+    period: u64,
+    /// The uid, where it is known without asking.
+    of: Option<Arc<str>>,
+}
+
+/// What came of an Event.
+enum Outcome {
+    /// It is there, or nobody will ever have it.
+    Said,
+    Forbidden(String),
+    Failed,
 }
 
 impl Writer {
     pub fn new(instance: String) -> Self {
-        Self { instance, findings: HashMap::new(), bucket: Bucket::new(Instant::now()) }
+        Self {
+            instance,
+            findings: HashMap::new(),
+            bucket: Bucket::new(Instant::now()),
+            missing: Missing::default(),
+        }
     }
 
     /// Takes note of what there is to say now.
@@ -77,9 +100,17 @@ impl Writer {
     ) -> bool {
         let mut left = false;
         let now = clock::seconds();
+        let mut open = BTreeSet::new();
         for (diagnostic, finding) in &mut self.findings {
-            let period = period(diagnostic, now);
-            if finding.announced == Some(period) {
+            let Some(about) = &diagnostic.object else { continue };
+            let of = known_uid(about, ingresses).cloned();
+            let announced = Announced { period: period(diagnostic, now), of };
+            if finding.announced.as_ref() == Some(&announced) {
+                continue;
+            }
+            let namespace = namespace_of(about);
+            open.insert(namespace.clone());
+            if self.missing.holds(&namespace, Instant::now()) {
                 continue;
             }
             let due = finding.since.elapsed() >= lasting(diagnostic) && *leader.borrow();
@@ -87,16 +118,29 @@ impl Writer {
                 left = true;
                 continue;
             }
-            let Some(mut event) = event(diagnostic, period, ingresses, &self.instance) else { continue };
-            if let Some(about) = event.regarding.as_mut().filter(|about| about.uid.is_none()) {
-                about.uid = uid_of(client, diagnostic).await;
+            let uid = match &announced.of {
+                Some(uid) => Some(uid.to_string()),
+                None => uid_of(client, about).await,
+            };
+            let outcome =
+                create(client, event(diagnostic, about, announced.period, uid, &self.instance)).await;
+            match outcome {
+                Outcome::Forbidden(message) => {
+                    self.missing.refused(&namespace, message, Instant::now());
+                    continue;
+                }
+                Outcome::Said => finding.announced = Some(announced),
+                Outcome::Failed => left = true,
             }
-            match create(client, event).await {
-                true => finding.announced = Some(period),
-                false => left = true,
-            }
+            self.missing.given(&namespace);
         }
+        self.missing.only(&open);
         left
+    }
+
+    /// What keeps findings from becoming Events.
+    pub fn findings(&self) -> Option<Diagnostic> {
+        self.missing.finding("EventsForbidden", "Events")
     }
 }
 
@@ -123,8 +167,7 @@ fn lasting(diagnostic: &Diagnostic) -> Duration {
 
 /// The uid of the object that a finding is about: `kubectl describe` looks for it. It is asked for when it is needed,
 /// since no source keeps it of all that there are.
-async fn uid_of(client: &Client, diagnostic: &Diagnostic) -> Option<String> {
-    let about = diagnostic.object.as_ref()?;
+async fn uid_of(client: &Client, about: &ObjectRef) -> Option<String> {
     let resource = api_resource(about.kind)?;
     let objects: Api<DynamicObject> = match about.kind.is_cluster_scoped() {
         true => Api::all_with(client.clone(), &resource),
@@ -153,51 +196,67 @@ fn is_worth_an_event(diagnostic: &Diagnostic) -> bool {
     diagnostic.severity > Severity::Info && diagnostic.object.is_some()
 }
 
-/// `false` where it is worth trying again.
-async fn create(client: &Client, event: Event) -> bool {
+async fn create(client: &Client, event: Event) -> Outcome {
     let namespace = event.metadata.namespace.clone().unwrap_or_default();
     let events: Api<Event> = Api::namespaced(client.clone(), &namespace);
     match timeout(REQUEST, events.create(&PostParams::default(), &event)).await {
-        Ok(Ok(_)) => true,
-        // It was said before in this period, or the namespace is going.
-        Ok(Err(Error::Api(status))) if status.code == 409 || status.code == 404 => true,
-        Ok(Err(Error::Api(status))) if matches!(status.code, 403 | 422) => {
-            tracing::warn!(message = status.message, "an Event was refused");
-            true
-        }
-        Ok(Err(_)) | Err(_) => false,
+        Ok(Ok(_)) => Outcome::Said,
+        Ok(Err(Error::Api(status))) => match status.code {
+            // It was said before in this period, or the namespace is going.
+            404 | 409 => Outcome::Said,
+            403 if is_terminating(&status) => Outcome::Said,
+            403 => {
+                tracing::warn!(message = status.message, "an Event was refused");
+                Outcome::Forbidden(status.message)
+            }
+            422 => {
+                tracing::warn!(message = status.message, "an Event was refused");
+                Outcome::Said
+            }
+            _ => Outcome::Failed,
+        },
+        Ok(Err(_)) | Err(_) => Outcome::Failed,
     }
+}
+
+/// Nothing may be made any more in a namespace that is going, which is also called forbidden.
+fn is_terminating(status: &Status) -> bool {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
 }
 
 fn event(
     diagnostic: &Diagnostic,
+    about: &ObjectRef,
     period: u64,
-    ingresses: &OrdMap<ObjectName, Arc<IngressStatus>>,
+    uid: Option<String>,
     instance: &str,
-) -> Option<Event> {
-    let about = diagnostic.object.as_ref()?;
+) -> Event {
     let mut hasher = DefaultHasher::new();
-    (hash_of(diagnostic), period).hash(&mut hasher);
+    (hash_of(diagnostic), period, &uid).hash(&mut hasher);
     let short: String = about.name.chars().take(200).collect();
-    // Events of objects without a namespace are kept in this one.
-    let namespace = if about.namespace.is_empty() { "default" } else { &about.namespace };
     let metadata = ObjectMeta {
         name: Some(format!("{}.{:016x}", short.trim_end_matches(['.', '-']), hasher.finish())),
-        namespace: Some(namespace.to_owned()),
+        namespace: Some(namespace_of(about).to_string()),
         ..ObjectMeta::default()
     };
-    Some(Event {
+    Event {
         metadata,
         event_time: Some(MicroTime(Timestamp::now())),
         action: Some(if about.kind == Kind::ConfigMap { "Configure" } else { "Compile" }.into()),
         reason: Some(diagnostic.reason.to_owned()),
         note: Some(note(diagnostic)),
-        regarding: Some(reference(about, ingresses)),
+        regarding: Some(reference(about, uid)),
         reporting_controller: Some(MANAGER.into()),
         reporting_instance: Some(instance.to_owned()),
         type_: Some("Warning".into()),
         ..Event::default()
-    })
+    }
+}
+
+/// Where the Events of an object are kept: those of objects without a namespace in `default`.
+fn namespace_of(about: &ObjectRef) -> Arc<str> {
+    if about.namespace.is_empty() { "default".into() } else { about.namespace.clone() }
 }
 
 fn note(diagnostic: &Diagnostic) -> String {
@@ -208,16 +267,23 @@ fn note(diagnostic: &Diagnostic) -> String {
     note.chars().take(LONGEST_NOTE).collect()
 }
 
-/// With the uid where it is known: `kubectl describe` looks for it.
-fn reference(about: &ObjectRef, ingresses: &OrdMap<ObjectName, Arc<IngressStatus>>) -> ObjectReference {
+/// The uid of an Ingress, which its source keeps.
+fn known_uid<'a>(
+    about: &ObjectRef,
+    ingresses: &'a OrdMap<ObjectName, Arc<IngressStatus>>,
+) -> Option<&'a Arc<str>> {
     let name = ObjectName::new(about.namespace.clone(), about.name.clone());
-    let ingress = ingresses.get(&name).filter(|_| about.kind == Kind::Ingress);
+    ingresses.get(&name).filter(|_| about.kind == Kind::Ingress).map(|ingress| &ingress.uid)
+}
+
+/// With the uid where it is known: `kubectl describe` looks for it.
+fn reference(about: &ObjectRef, uid: Option<String>) -> ObjectReference {
     ObjectReference {
         api_version: Resource::of(about.kind).map(|resource| resource.api_version().to_owned()),
         kind: Some(about.kind.to_string()),
         namespace: Some(about.namespace.to_string()).filter(|namespace| !namespace.is_empty()),
         name: Some(about.name.to_string()),
-        uid: ingress.map(|ingress| ingress.uid.to_string()),
+        uid,
         ..ObjectReference::default()
     }
 }
@@ -261,12 +327,11 @@ mod tests {
     }
 
     fn made_in(diagnostic: &Diagnostic, period: u64) -> Event {
-        let status = IngressStatus {
-            ingress: ObjectName::new("shop", "web"),
-            uid: "1234".into(),
-            addresses: Vec::new(),
-        };
-        event(diagnostic, period, &OrdMap::unit(status.ingress.clone(), Arc::new(status)), "pod-1").unwrap()
+        made_of(diagnostic, period, "1234")
+    }
+
+    fn made_of(diagnostic: &Diagnostic, period: u64, uid: &str) -> Event {
+        event(diagnostic, diagnostic.object.as_ref().unwrap(), period, Some(uid.to_owned()), "pod-1")
     }
 
     #[test]
@@ -286,6 +351,8 @@ mod tests {
         let name = |reason| made(&found(reason, Severity::Error)).metadata.name.unwrap();
         assert_eq!(name("SecretNotFound"), name("SecretNotFound"));
         assert_ne!(name("SecretNotFound"), name("KeyMismatch"));
+        let anew = made_of(&found("SecretNotFound", Severity::Error), 7, "5678");
+        assert_ne!(name("SecretNotFound"), anew.metadata.name.unwrap(), "of an object made anew");
     }
 
     #[test]
@@ -311,10 +378,11 @@ mod tests {
         let mut writer = Writer::new("pod-1".into());
         let finding = found("SecretNotFound", Severity::Error);
         writer.observe(std::slice::from_ref(&finding));
-        writer.findings.get_mut(&finding).unwrap().announced = Some(7);
+        let announced = Some(Announced { period: 7, of: None });
+        writer.findings.get_mut(&finding).unwrap().announced = announced.clone();
         writer.observe(&[finding.clone(), found("NoIngressClass", Severity::Info)]);
         assert_eq!(writer.findings.len(), 1, "what is merely informative makes no Event");
-        assert_eq!(writer.findings[&finding].announced, Some(7));
+        assert_eq!(writer.findings[&finding].announced, announced);
         writer.observe(&[]);
         writer.observe(std::slice::from_ref(&finding));
         assert_eq!(writer.findings[&finding].announced, None);

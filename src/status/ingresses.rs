@@ -2,7 +2,7 @@
 //! and only where something else is written there.
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +16,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 use super::MANAGER;
-use crate::diagnostics::{Diagnostic, Severity};
+use super::rights::{Missing, general, pause};
+use crate::diagnostics::Diagnostic;
 use crate::sources::{Address, IngressStatus};
 use crate::store::objects::ObjectName;
 
@@ -26,8 +27,6 @@ const CONCURRENT: usize = 8;
 const REQUEST: Duration = Duration::from_secs(5);
 /// After this long without seeing what was written, it is written again.
 const RETRY: Duration = Duration::from_secs(30);
-/// How long to wait after a write that was refused or overwritten: at first, and at most.
-const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
 /// After this long without another attempt, what came of the last one counts no more.
 const FORGET: Duration = Duration::from_secs(600);
 /// So many attempts one after the other mean that somebody else writes there.
@@ -37,8 +36,7 @@ const CONTESTED: u32 = 4;
 #[derive(Default)]
 pub(super) struct Writer {
     attempts: HashMap<ObjectName, Attempt>,
-    /// Namespaces in which there is no right to write.
-    forbidden: BTreeMap<Arc<str>, Forbidden>,
+    missing: Missing,
 }
 
 struct Attempt {
@@ -48,12 +46,6 @@ struct Attempt {
     outcome: Outcome,
     at: Instant,
     /// How many there have been, one after the other.
-    count: u32,
-}
-
-struct Forbidden {
-    message: String,
-    at: Instant,
     count: u32,
 }
 
@@ -76,7 +68,14 @@ impl Writer {
         addresses: &[Address],
         leader: &watch::Receiver<bool>,
     ) {
-        self.attempts.retain(|name, _| served.contains_key(name));
+        let differs = |status: &IngressStatus| !addresses.is_empty() && status.addresses != addresses;
+        self.attempts.retain(|name, attempt| {
+            served.get(name).is_some_and(|status| attempt.outcome == Outcome::Written || differs(status))
+        });
+        if !self.missing.is_empty() {
+            let open = served.iter().filter(|(_, status)| differs(status));
+            self.missing.only(&open.map(|(name, _)| name.namespace.clone()).collect::<BTreeSet<_>>());
+        }
         if addresses.is_empty() {
             return;
         }
@@ -112,8 +111,7 @@ impl Writer {
         if status.addresses == addresses {
             return false;
         }
-        let forbidden = self.forbidden.get(&name.namespace);
-        if forbidden.is_some_and(|it| now < it.at + pause(it.count)) {
+        if self.missing.holds(&name.namespace, now) {
             return false;
         }
         let Some(last) = self.attempts.get(name) else { return true };
@@ -135,13 +133,10 @@ impl Writer {
         now: Instant,
     ) {
         if let Outcome::Forbidden(message) = outcome {
-            // Those of one pass, which were under way together, count once.
-            let before = self.forbidden.get(&name.namespace);
-            let count = before.map_or(1, |it| it.count.saturating_add(u32::from(it.at != now)));
-            self.forbidden.insert(name.namespace.clone(), Forbidden { message, at: now, count });
+            self.missing.refused(&name.namespace, message, now);
             return;
         }
-        self.forbidden.remove(&name.namespace);
+        self.missing.given(&name.namespace);
         let last = self.attempts.get(name).filter(|last| now < last.at + FORGET);
         let again = last.filter(|last| last.outcome != Outcome::Written || last.addresses == addresses);
         let count = again.map_or(1, |last| last.count.saturating_add(1));
@@ -151,18 +146,8 @@ impl Writer {
 
     /// What keeps the status from being as it should be: one finding for each reason.
     pub fn findings(&self) -> Vec<Diagnostic> {
-        let mut findings = Vec::new();
-        if let Some((namespace, forbidden)) = self.forbidden.first_key_value() {
-            let count = self.forbidden.len();
-            let namespaces = if count == 1 { "".into() } else { format!(" and {} others", count - 1) };
-            findings.push(finding(
-                "StatusForbidden",
-                format!(
-                    "There is no right to write the status of Ingresses in namespace {namespace}{namespaces}: {}.",
-                    forbidden.message
-                ),
-            ));
-        }
+        let missing = self.missing.finding("StatusForbidden", "the status of Ingresses");
+        let mut findings: Vec<_> = missing.into_iter().collect();
         let mut attempts: Vec<_> = self.attempts.iter().collect();
         attempts.sort_by_key(|(name, _)| *name);
         let first = |is: &dyn Fn(&Attempt) -> bool| attempts.iter().find(|(_, attempt)| is(attempt)).copied();
@@ -174,31 +159,14 @@ impl Writer {
                 "Another controller writes the status of Ingresses that are served here, such as {name}: ours is written \
                  ever less often."
             );
-            findings.push(finding("StatusContested", message));
+            findings.push(general("StatusContested", message));
         }
         let refused = first(&|attempt| matches!(attempt.outcome, Outcome::Refused(_)));
         if let Some((name, Attempt { outcome: Outcome::Refused(message), .. })) = refused {
             let message = format!("The API server refuses the status of Ingress {name}: {message}.");
-            findings.push(finding("StatusRefused", message));
+            findings.push(general("StatusRefused", message));
         }
         findings
-    }
-}
-
-/// How long to wait after so many attempts.
-fn pause(count: u32) -> Duration {
-    let doubled = 2u32.saturating_pow(count.saturating_sub(1).min(16));
-    (PAUSE.0 * doubled).min(PAUSE.1)
-}
-
-fn finding(reason: &'static str, message: String) -> Diagnostic {
-    Diagnostic {
-        severity: Severity::Warning,
-        file: None,
-        object: None,
-        field: String::new(),
-        reason,
-        message,
     }
 }
 
@@ -332,7 +300,7 @@ mod tests {
         let now = Instant::now();
         assert!(writer.is_due(&name, &status, &ip("203.0.113.7"), now));
         writer.note(&name, &status, &ip("203.0.113.7"), Outcome::Written, now);
-        assert!(!writer.is_due(&name, &status, &ip("203.0.113.7"), now + PAUSE.0));
+        assert!(!writer.is_due(&name, &status, &ip("203.0.113.7"), now + pause(1)));
         assert!(writer.is_due(&name, &status, &ip("203.0.113.7"), now + RETRY));
         assert!(writer.findings().is_empty());
     }

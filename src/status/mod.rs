@@ -11,7 +11,9 @@ mod ingresses;
 pub mod lease;
 mod policies;
 mod replicas;
+mod rights;
 
+use std::collections::BTreeSet;
 use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +26,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::compile;
 use crate::compile::policies::Policies;
-use crate::diagnostics::{Diagnostic, Severity};
+use crate::diagnostics::Diagnostic;
 use crate::pod::PodIdentity;
 use crate::settings::Settings;
 use crate::sources::{IngressStatus, PolicyStatus};
@@ -34,6 +36,7 @@ use addresses::Addresses;
 use lease::Election;
 use policies::Verdicts;
 use replicas::Replicas;
+use rights::general;
 
 /// The field manager of what we write, and the reporter of Events.
 const MANAGER: &str = "portcullis";
@@ -155,19 +158,14 @@ impl Outbox {
 
     /// Takes note of what sources saw.
     pub fn observe(&mut self, events: &[Event], statuses: Vec<IngressStatus>, policies: Vec<PolicyStatus>) {
-        let mut gone = Vec::new();
-        for event in events {
-            match event {
-                Event::Delete(Kind::Ingress, name) => drop(self.statuses.remove(name)),
-                Event::Delete(Kind::AuthorizationPolicy, name) => gone.push(name),
-                _ => {}
-            }
-        }
-        if !policies.is_empty() || !gone.is_empty() {
+        let gone = gone(events);
+        let of = |kind| gone.iter().filter(move |(gone, _)| *gone == kind).map(|(_, name)| *name);
+        of(Kind::Ingress).for_each(|name| drop(self.statuses.remove(name)));
+        if !policies.is_empty() || of(Kind::AuthorizationPolicy).next().is_some() {
             self.wanted.send_modify(|wanted| {
-                gone.iter().for_each(|name| drop(wanted.policies.remove(*name)));
                 let policies = policies.into_iter().map(|status| (status.policy.clone(), Arc::new(status)));
                 wanted.policies.extend(policies);
+                of(Kind::AuthorizationPolicy).for_each(|name| drop(wanted.policies.remove(name)));
             });
         }
         if statuses.is_empty() {
@@ -176,7 +174,8 @@ impl Outbox {
         let known = &mut self.statuses;
         self.wanted.send_if_modified(|wanted| {
             let mut changed = false;
-            for status in statuses {
+            let there = |status: &IngressStatus| !gone.contains(&(Kind::Ingress, &status.ingress));
+            for status in statuses.into_iter().filter(there) {
                 let (name, status) = (status.ingress.clone(), Arc::new(status));
                 known.insert(name.clone(), status.clone());
                 if wanted.served.contains_key(&name) {
@@ -250,17 +249,28 @@ impl Outbox {
     }
 }
 
-fn no_lease(error: &str) -> Diagnostic {
-    Diagnostic {
-        severity: Severity::Warning,
-        file: None,
-        object: None,
-        field: String::new(),
-        reason: "NoLease",
-        message: format!(
-            "Neither status nor Events are written, since nobody can tell which replica leads: {error}."
-        ),
+/// The Ingresses and policies whose last event says that they are gone: objects may come and go within one batch.
+fn gone(events: &[Event]) -> BTreeSet<(Kind, &ObjectName)> {
+    let mut gone = BTreeSet::new();
+    for event in events {
+        match event {
+            Event::Delete(kind @ (Kind::Ingress | Kind::AuthorizationPolicy), name) => {
+                gone.insert((*kind, name));
+            }
+            Event::Apply(object) => {
+                gone.remove(&(object.kind(), &object.metadata().name));
+            }
+            _ => {}
+        }
     }
+    gone
+}
+
+fn no_lease(error: &str) -> Diagnostic {
+    general(
+        "NoLease",
+        format!("Neither status nor Events are written, since nobody can tell which replica leads: {error}."),
+    )
 }
 
 /// Writes what is wanted, for as long as there is somebody who wants it, and says what keeps it from that.
@@ -310,8 +320,11 @@ async fn write(
         }
         let current = addresses.current(&client, &wanted.settings).await;
         ingresses.write(&client, &wanted.served, &current, &leader).await;
-        tell(ingresses.findings());
         policies.write(&client, &wanted.policies, &wanted.verdicts, &leader).await;
         left = events.write(&client, &wanted.served, &leader).await;
+        let mut kept_from = ingresses.findings();
+        kept_from.extend(policies.findings());
+        kept_from.extend(events.findings());
+        tell(kept_from);
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! The apply is not forced: where somebody else, such as istiod, has the conditions, they are theirs to write.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +16,9 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 use super::MANAGER;
+use super::rights::Missing;
 use crate::compile::policies::Policies;
+use crate::diagnostics::Diagnostic;
 use crate::sources::{POLICY_CONDITION, PolicyCondition, PolicyStatus};
 use crate::store::objects::ObjectName;
 
@@ -72,6 +74,7 @@ impl Verdicts {
 #[derive(Default)]
 pub(super) struct Writer {
     written: HashMap<ObjectName, Written>,
+    missing: Missing,
 }
 
 struct Written {
@@ -85,6 +88,8 @@ struct Written {
 /// What came of a write.
 enum Outcome {
     Written,
+    /// There is no right to it.
+    Forbidden(String),
     /// Somebody else's, or not to be had.
     Refused,
     Failed,
@@ -100,23 +105,40 @@ impl Writer {
         leader: &watch::Receiver<bool>,
     ) {
         self.written.retain(|name, _| policies.contains_key(name));
+        let mut open = BTreeSet::new();
         for (name, status) in policies {
             let condition = verdicts.condition(status);
             if condition == status.condition || self.is_done(name, status, &condition) {
                 continue;
             }
+            open.insert(name.namespace.clone());
+            if self.missing.holds(&name.namespace, Instant::now()) {
+                continue;
+            }
             if !*leader.borrow() {
                 return;
             }
+            let outcome = apply(client, status, condition.as_ref()).await;
             let now = Instant::now();
-            let again = match apply(client, status, condition.as_ref()).await {
+            if let Outcome::Forbidden(message) = outcome {
+                self.missing.refused(&name.namespace, message, now);
+                continue;
+            }
+            self.missing.given(&name.namespace);
+            let again = match outcome {
                 // A condition that stays although we have none is not ours.
                 Outcome::Written => condition.is_some().then_some(now + RETRY),
                 Outcome::Refused => None,
-                Outcome::Failed => continue,
+                Outcome::Forbidden(_) | Outcome::Failed => continue,
             };
             self.written.insert(name.clone(), Written { before: status.clone(), condition, again });
         }
+        self.missing.only(&open);
+    }
+
+    /// What keeps conditions from being as they should be.
+    pub fn findings(&self) -> Option<Diagnostic> {
+        self.missing.finding("ConditionsForbidden", "the conditions of AuthorizationPolicies")
     }
 
     /// Whether this was written and the watch has not yet said what came of it.
@@ -156,7 +178,10 @@ async fn apply(client: &Client, status: &PolicyStatus, condition: Option<&Policy
         }
         Ok(Err(Error::Api(status))) if matches!(status.code, 403 | 422) => {
             tracing::warn!(policy = %name, message = status.message, "a condition was refused");
-            Outcome::Refused
+            match status.code {
+                403 => Outcome::Forbidden(status.message),
+                _ => Outcome::Refused,
+            }
         }
         Ok(Err(error)) => {
             tracing::warn!(policy = %name, %error, "condition not written");

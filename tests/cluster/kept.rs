@@ -4,11 +4,14 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use portcullis::testing::ports;
+
 use super::backend::Backend;
 use super::certificates::Authority;
 use super::control_plane::ControlPlane;
 use super::eventually;
 use super::gateway::Gateway;
+use super::rights::{RBAC, kubeconfig};
 use super::secrets::{create_secret, ingress};
 
 fn files(folder: &Path) -> Vec<PathBuf> {
@@ -158,4 +161,59 @@ fn what_is_not_to_be_kept_is_not() {
         false => Ok(()),
     });
     gateway.expect_https(&authority, "unkept.example.com", &pair.certificate);
+}
+
+/// With the rights for one namespace IngressClasses cannot be seen, and policies are kinds that nobody has brought.
+#[test]
+fn what_could_not_be_seen_before_holds_up_no_start_without_the_api_server() {
+    let Some(mut plane) = ControlPlane::start() else { return };
+    plane.namespace("portcullis");
+    plane.apply(RBAC);
+    plane.kubectl(&["delete", "clusterrolebinding", "portcullis"]);
+    plane.namespace("partly");
+    let account = "--serviceaccount=portcullis:portcullis";
+    for namespace in ["partly", "istio-system"] {
+        let _ = plane.try_kubectl(&["create", "namespace", namespace], "");
+        let bind =
+            ["-n", namespace, "create", "rolebinding", "portcullis", "--clusterrole=portcullis", account];
+        plane.kubectl(&bind);
+    }
+    plane.apply(&Backend::start("partly").manifest("partly", "web"));
+    let manifest = ingress("partly", "web", "partly.example.com", "none");
+    plane.apply(&manifest.replace("  tls: [{ hosts: [partly.example.com], secretName: none }]\n", ""));
+
+    let state = tempfile::tempdir_in(plane.path()).unwrap();
+    let objects = state.path().join("objects");
+    let [mesh] = ports::free();
+    let flags = [
+        format!("--state-dir={}", state.path().display()),
+        "--watch-namespace=partly".to_owned(),
+        format!("--mesh-port={mesh}"),
+    ];
+    let flags = flags.each_ref().map(String::as_str);
+    let mut gateway = Gateway::start(&kubeconfig(&plane, "portcullis"), &flags);
+    gateway.expect_http("partly.example.com", 200);
+    eventually("not everything is kept", || {
+        let all = [
+            "ingresses@partly/.label",
+            "endpointslices@partly/.label",
+            "peerauthentications@istio-system/.label",
+        ];
+        let missing = all.iter().find(|name| !objects.join(name).is_file());
+        missing.map_or(Ok(()), |name| Err(format!("{name} in {:?}", files(&objects))))
+    });
+
+    plane.kill_api_server();
+    gateway.crash();
+    let gateway = Gateway::start(&plane.path().join("portcullis-portcullis.kubeconfig"), &flags);
+    gateway.expect_http("partly.example.com", 200);
+
+    plane.start_api_server();
+    eventually("something is stale", || {
+        let stale = gateway.general_findings().into_iter().filter(|(_, reason, _)| reason == "StaleObjects");
+        match stale.collect::<Vec<_>>() {
+            stale if stale.is_empty() => Ok(()),
+            stale => Err(format!("{stale:?}")),
+        }
+    });
 }

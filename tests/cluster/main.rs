@@ -15,6 +15,7 @@ mod ca;
 mod classes;
 mod client_certificates;
 mod conformance;
+mod differential;
 mod hbone;
 mod kept;
 mod ocsp;

@@ -1,10 +1,10 @@
-//! A TCP proxy in front of an API server, whose connections can be made to hang.
+//! A TCP proxy in front of an API server, whose connections can be made to hang, or cut.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::{fs, thread};
 
 /// Runs until the test process ends.
@@ -13,6 +13,8 @@ pub struct Proxy {
     /// Connections that began before this many others are cut off from the server, but stay open.
     hung: Arc<AtomicUsize>,
     begun: Arc<AtomicUsize>,
+    /// Both sides of those that there are, or were.
+    open: Arc<Mutex<Vec<TcpStream>>>,
 }
 
 impl Proxy {
@@ -21,12 +23,13 @@ impl Proxy {
         let server = server_of(&fs::read_to_string(kubeconfig).unwrap());
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        let proxy = Self { port, hung: Arc::default(), begun: Arc::default() };
-        let (hung, begun) = (proxy.hung.clone(), proxy.begun.clone());
+        let proxy = Self { port, hung: Arc::default(), begun: Arc::default(), open: Arc::default() };
+        let (hung, begun, open) = (proxy.hung.clone(), proxy.begun.clone(), proxy.open.clone());
         thread::spawn(move || {
             for client in listener.incoming() {
                 let (client, number) = (client.unwrap(), begun.fetch_add(1, Ordering::SeqCst));
                 let Ok(upstream) = TcpStream::connect(server) else { continue };
+                open.lock().unwrap().extend([&client, &upstream].map(|stream| stream.try_clone().unwrap()));
                 for (from, to) in [(&client, &upstream), (&upstream, &client)] {
                     let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
                     let hung = hung.clone();
@@ -44,6 +47,13 @@ impl Proxy {
         let path = of.with_file_name("proxy.kubeconfig");
         fs::write(&path, text.replace(&server, &format!("127.0.0.1:{}", self.port))).unwrap();
         path
+    }
+
+    /// Ends every connection that there is.
+    pub fn cut(&self) {
+        for stream in self.open.lock().unwrap().drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
     }
 
     /// From now on nothing comes through any connection that there is; new ones are fine.

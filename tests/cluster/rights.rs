@@ -1,5 +1,6 @@
 //! Run with the rights of `config/kubernetes/rbac.yaml` and nothing more, and with fewer.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
@@ -11,6 +12,7 @@ use super::gateway::Gateway;
 use super::policies::apply_crds;
 use super::secrets::{create_secret, ingress};
 use portcullis::testing::ports;
+use serde_json::Value;
 
 pub const RBAC: &str = include_str!("../../config/kubernetes/rbac.yaml");
 
@@ -77,6 +79,64 @@ fn the_rights_that_are_shipped_are_enough() {
     eventually("no Event", || match plane.kubectl(&["-n", "rights", "describe", "ingress", "missing"]) {
         text if text.contains("SecretNotFound") => Ok(()),
         text => Err(text),
+    });
+}
+
+#[test]
+fn rights_to_write_that_come_late_are_missed_until_then_and_used() {
+    let Some(plane) = ControlPlane::start() else { return };
+    plane.namespace("portcullis");
+    plane.apply(RBAC);
+    let written = ["ingresses/status", "authorizationpolicies/status", "events"];
+    let role = plane.kubectl(&["get", "clusterrole", "portcullis", "-o", "json"]);
+    let mut role: Value = serde_json::from_str(&role).unwrap();
+    role["rules"].as_array_mut().unwrap().retain(|rule| {
+        let resources = rule["resources"].as_array().unwrap();
+        !resources.iter().any(|resource| written.contains(&resource.as_str().unwrap()))
+    });
+    plane.kubectl_with(&["replace", "-f", "-"], &role.to_string());
+    apply_crds(&plane);
+    plane.namespace("late");
+    plane.apply(&ingress("late", "web", "late.example.com", "nowhere"));
+    plane.apply(
+        "apiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\n\
+         metadata: { namespace: late, name: anyone }\nspec: { rules: [{}] }\n",
+    );
+    let [mesh] = ports::free();
+    let flags = ["--publish-status-address=203.0.113.7", &format!("--mesh-port={mesh}")];
+    let gateway = Gateway::start(&kubeconfig(&plane, "portcullis"), &flags);
+    let missed = || {
+        let findings = gateway.general_findings().into_iter().map(|(_, reason, _)| reason);
+        findings.filter(|reason| reason.ends_with("Forbidden")).collect::<BTreeSet<_>>()
+    };
+    let all = ["ConditionsForbidden", "EventsForbidden", "StatusForbidden"].map(str::to_owned);
+    eventually("not all is missed", || match missed() {
+        reasons if reasons == BTreeSet::from(all.clone()) => Ok(()),
+        reasons => Err(format!("{reasons:?}")),
+    });
+
+    plane.apply(RBAC);
+    eventually("what is written late", || {
+        let status =
+            ["-n", "late", "get", "ingress", "web", "-o", "jsonpath={.status.loadBalancer.ingress[*].ip}"];
+        let reason = [
+            "-n",
+            "late",
+            "get",
+            "authorizationpolicy",
+            "anyone",
+            "-o",
+            "jsonpath={.status.conditions[*].reason}",
+        ];
+        let events = plane.kubectl(&["-n", "late", "describe", "ingress", "web"]).contains("SecretNotFound");
+        match (&*plane.kubectl(&status), &*plane.kubectl(&reason), events) {
+            ("203.0.113.7", "Accepted", true) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    });
+    eventually("something is still missed", || match missed() {
+        reasons if reasons.is_empty() => Ok(()),
+        reasons => Err(format!("{reasons:?}")),
     });
 }
 

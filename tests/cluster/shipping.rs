@@ -16,6 +16,7 @@ use super::control_plane::ControlPlane;
 use super::eventually;
 use super::gateway::Gateway;
 use super::rights::kubeconfig_of;
+use super::secrets::ingress;
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -353,6 +354,46 @@ fn a_gateway_runs_with_the_arguments_and_rights_of_the_chart() {
         });
         thread::sleep(Duration::from_secs(1)); // Keys are named by the second.
     }
+}
+
+#[test]
+fn one_namespace_only_takes_no_right_from_the_webhook_and_from_the_status() {
+    let (Some(helm), Some(plane)) = (helm(), plane()) else { return };
+    plane.namespace("only");
+    plane.namespace("edge");
+    plane.apply(
+        "apiVersion: v1\nkind: Service\nmetadata: { namespace: edge, name: balancer }\n\
+         spec: { type: LoadBalancer, ports: [{ port: 443 }] }\n",
+    );
+    let balancer = r#"{"status":{"loadBalancer":{"ingress":[{"ip":"203.0.113.30"}]}}}"#;
+    plane.patch_status("edge", "service", "balancer", balancer);
+    plane.apply(&ingress("only", "web", "only.example.com", "tls"));
+    let [http, https, admin, webhook] = ports::free();
+    let values = format!(
+        "controller: {{ containerPort: {{ http: {http}, https: {https} }}, metrics: {{ port: {admin} }}, \
+         scope: {{ enabled: true, namespace: only }}, publishService: {{ pathOverride: edge/balancer }}, \
+         admissionWebhooks: {{ enabled: true, port: {webhook} }} }}"
+    );
+    let manifest = rendered(&helm, &values);
+    plane.apply(&manifest);
+    let deployment = dry_run(&plane, &manifest);
+    let deployment = named(&deployment, "Deployment", "portcullis");
+    let unwatched = ["ingressclasses", "namespaces"];
+    let _gateway = run_as_shipped(&plane, deployment, [http, https, admin], &unwatched);
+    let get = |arguments: &[&str]| plane.kubectl(&[&["get"], arguments].concat());
+    eventually("what is written", || {
+        let bundle = [
+            "validatingwebhookconfiguration",
+            "portcullis",
+            "-o",
+            "jsonpath={.webhooks[*].clientConfig.caBundle}",
+        ];
+        let status = ["-n", "only", "ingress", "web", "-o", "jsonpath={.status.loadBalancer.ingress[*].ip}"];
+        match (!get(&bundle).is_empty(), &*get(&status)) {
+            (true, "203.0.113.30") => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    });
 }
 
 #[test]

@@ -150,3 +150,22 @@ fn a_finding_becomes_one_event() {
     });
     assert_eq!(count(), 1);
 }
+
+#[test]
+fn an_object_that_is_made_anew_has_events_of_its_own() {
+    let Some(plane) = ControlPlane::start() else { return };
+    plane.namespace("anew");
+    let manifest = ingress("anew", "web", "anew.example.com", "nowhere");
+    let _gateway = Gateway::start(&plane.kubeconfig(), &[]);
+    // The second has another uid, which `kubectl describe` goes by, and the same to say of it.
+    for turn in ["first", "second"] {
+        plane.kubectl_with(&["create", "-f", "-"], &manifest);
+        eventually(&format!("no Event of the {turn}"), || {
+            match plane.kubectl(&["-n", "anew", "describe", "ingress", "web"]).contains("SecretNotFound") {
+                true => Ok(()),
+                false => Err("none".into()),
+            }
+        });
+        plane.kubectl(&["-n", "anew", "delete", "ingress", "web"]);
+    }
+}

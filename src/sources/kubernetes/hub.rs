@@ -116,9 +116,16 @@ impl Hub {
     }
 
     /// Passes on what the watch of a whole kind found.
-    pub async fn send(&self, found: Found, state: Option<WatchState>) {
+    pub async fn send(&self, mut found: Found, state: Option<WatchState>) {
         if self.references.borrow_mut().observe(&found.events) {
             self.referenced.notify_one();
+        }
+        // What was said of an object that was looked at by name is no longer so, whatever this watch says of it.
+        let unsaid = self.references.borrow_mut().take_unsaid();
+        if !unsaid.is_empty() {
+            let about = |(kind, name): Reference| ObjectRef::new(kind, &name);
+            let unsay = |reference| ObjectFindings { about: about(reference), diagnostics: Vec::new() };
+            found.findings.splice(0..0, unsaid.into_iter().map(unsay));
         }
         self.pass_on(found, state).await;
     }

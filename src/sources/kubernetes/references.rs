@@ -26,6 +26,8 @@ pub(super) struct References {
     found: HashSet<Reference>,
     /// Those that were missing until a watch of a whole kind had them.
     taken_over: HashSet<Reference>,
+    /// The same, where what was said of them by name has not been taken back yet.
+    unsaid: Vec<Reference>,
 }
 
 impl References {
@@ -57,6 +59,7 @@ impl References {
                 let reference = (Kind::Secret, name.clone());
                 if self.missing.remove(&reference) {
                     self.found.remove(&reference);
+                    self.unsaid.push(reference.clone());
                     self.taken_over.insert(reference);
                 }
                 self.watched.insert(name)
@@ -137,6 +140,12 @@ impl References {
     /// counts no more, also if they are missing again.
     pub fn take_taken_over(&mut self) -> HashSet<Reference> {
         std::mem::take(&mut self.taken_over)
+    }
+
+    /// The references that a watch of a whole kind has had since this was asked last, which has to say anew what there is
+    /// to say of them.
+    pub fn take_unsaid(&mut self) -> Vec<Reference> {
+        std::mem::take(&mut self.unsaid)
     }
 
     /// Whether it is a Secret of the type that is watched as a whole.

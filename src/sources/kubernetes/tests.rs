@@ -444,6 +444,40 @@ fn what_is_odd_about_an_object_is_said_and_taken_back() {
 }
 
 #[test]
+fn what_is_repaired_or_gone_with_the_next_event_is_said_in_vain() {
+    let odd = |name: &str, version: u64| {
+        let mut odd = service(name, version);
+        odd["spec"] = json!({ "ports": [{ "port": "eighty" }] });
+        odd
+    };
+    let script = move |path: &str, count| {
+        if is_watch_of(path, "services") && count == 0 {
+            let lines = [
+                line("ADDED", odd("gone", 6)),
+                line("DELETED", odd("gone", 7)),
+                line("ADDED", odd("repaired", 8)),
+                line("MODIFIED", service("repaired", 9)),
+                line("ADDED", odd("odd", 10)),
+            ];
+            return Some(Reply::stream([lines.concat()]).open());
+        }
+        is_list_of(path, "services").then(|| list(5, &[]))
+    };
+    run(script, |mut seen, _| async move {
+        let batch = seen.until(|seen, _| seen.has_service("odd")).await;
+        let mut said = std::collections::BTreeMap::new();
+        for it in &batch.object_findings {
+            said.insert(it.about.name.to_string(), it.diagnostics.len());
+        }
+        assert_eq!(batch.events.len(), 5, "one burst");
+        assert_eq!(
+            said.into_iter().collect::<Vec<_>>(),
+            [("gone", 0), ("odd", 1), ("repaired", 0)].map(|(name, count)| (name.to_owned(), count))
+        );
+    });
+}
+
+#[test]
 fn an_object_that_cannot_be_used_stays_as_it_was_and_is_not_taken_for_deleted() {
     let mut unusable = ingress("web", "tls", 6);
     unusable["spec"]["rules"][0]["host"] = json!("shop..test");

@@ -58,7 +58,7 @@ pub(super) struct Watch {
     selection: Receiver<Option<BTreeSet<Arc<str>>>>,
     /// What was passed on, with the version of each object.
     known: HashMap<ObjectName, Box<str>>,
-    /// Objects that there is something to say about.
+    /// Objects that something was said about, or is about to be.
     faulty: HashSet<ObjectName>,
     /// The latest version seen, where it is a number.
     latest: Option<u64>,
@@ -229,6 +229,8 @@ impl Watch {
     }
 
     async fn finish(&mut self, mut listing: Listing, version: &str) {
+        // Of what was seen only in a list that was given up, nothing was said.
+        self.faulty.retain(|name| listing.seen.contains(name) || self.known.contains_key(name));
         let gone: Vec<_> = self.known.keys().filter(|name| !listing.seen.contains(*name)).cloned().collect();
         for name in gone {
             self.delete(&mut listing.found, name);
@@ -398,8 +400,9 @@ impl Watch {
         Some(ObjectName::new(namespace, metadata.get_str("name")?))
     }
 
-    /// Finds an object, and what is wrong with it. Nothing counts before it is sent.
-    fn decode(&self, found: &mut Found, node: &Node<'_>) -> Option<ObjectName> {
+    /// Finds an object, and what is wrong with it. Nothing counts before it is sent, but what is found of it next, in
+    /// the same burst, has to take back what is said here.
+    fn decode(&mut self, found: &mut Found, node: &Node<'_>) -> Option<ObjectName> {
         let kind = self.target.resource.kind;
         let mut findings = Findings::new();
         let decoded = Object::decode(self.target.api_version, kind.as_str(), node, &mut findings);
@@ -426,7 +429,10 @@ impl Watch {
         if self.late {
             diagnostics.push(seen_late(ObjectRef::new(kind, &name)));
         }
-        if self.faulty.contains(&name) || !diagnostics.is_empty() {
+        if !diagnostics.is_empty() {
+            self.faulty.insert(name.clone());
+        }
+        if self.faulty.contains(&name) {
             found.findings.push(ObjectFindings { about: ObjectRef::new(kind, &name), diagnostics });
         }
         Some(name)
@@ -514,6 +520,9 @@ impl Watch {
         (self.state.last_error, self.state.absent) = (Some(message), false);
         if gives_up {
             self.state.synced = true;
+            if self.known.is_empty() {
+                self.state.stale_since = None;
+            }
             self.hub.listed(self.id);
         }
         self.send(Found::default(), true).await;
@@ -529,9 +538,12 @@ impl Watch {
         let gone: Vec<_> = self.known.keys().cloned().collect();
         gone.into_iter().for_each(|name| self.delete(&mut found, name));
         (self.state.synced, self.state.absent, self.state.last_error) = (true, true, None);
+        self.state.stale_since = None;
         self.state.since = now();
         self.hub.listed(self.id);
         self.send(found, true).await;
+        // A start without the API server is not to wait for what was not there.
+        self.confirm("").await;
     }
 }
 

@@ -58,7 +58,8 @@ app.kubernetes.io/component: controller
 {{- with $image.digest }}@{{ . }}{{ end -}}
 {{- end -}}
 
-{{- /* The rules of one kind, Role or ClusterRole, as config/kubernetes/rbac.yaml has them, by the names of this release. */ -}}
+{{- /* The rules of one kind, Role or ClusterRole, as config/kubernetes/rbac.yaml has them, by the names of this release;
+       where `resources` is given, only those that are about them. */ -}}
 {{- define "portcullis.rules" -}}
 {{- $fullname := include "portcullis.fullname" .root -}}
 {{- $own := dict "portcullis" $fullname "portcullis-session-tickets" (printf "%s-session-tickets" $fullname) -}}
@@ -71,12 +72,14 @@ app.kubernetes.io/component: controller
 {{- if eq $object.kind $.kind -}}
 {{- range $object.rules -}}
 {{- $rule := . -}}
+{{- if or (not $.resources) (has (first .resources) $.resources) -}}
 {{- if .resourceNames -}}
 {{- $names := list -}}
 {{- range .resourceNames -}}{{- $names = append $names (dig . . $own) -}}{{- end -}}
 {{- $_ := set $rule "resourceNames" $names -}}
 {{- end }}
 {{ toYaml (list $rule) }}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

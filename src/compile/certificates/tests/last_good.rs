@@ -63,6 +63,17 @@ fn a_pem_pair_that_lost_a_name_leaves_it_even_if_its_wildcard_covers_it() {
 }
 
 #[test]
+fn a_certificate_that_has_lost_the_host_is_not_said_to_stay() {
+    let mut world = World::new("www.foo.test");
+    let hosts: &[&str] = &["www.foo.test"];
+    world.secret("s", &pair(1, hosts)).ingress("young", 2, &[(hosts, "s")]).expect(&["01"], &[]);
+    world.broken("s").secret("t", &pair(2, hosts)).ingress("old", 1, &[(hosts, "t")]);
+    let said = world.compile().diagnostics;
+    let said: Vec<_> = said.iter().map(|it| it.message.as_str()).collect();
+    assert!(said.len() == 1 && said[0].ends_with("it is not used"), "{said:?}");
+}
+
+#[test]
 fn a_switch_to_a_missing_secret_keeps_the_certificate_until_it_comes() {
     let mut world = World::new("www.foo.test");
     let hosts: &[&str] = &["www.foo.test"];

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::references::{Reference, References};
 use super::*;
-use crate::diagnostics::ObjectRef;
+use crate::diagnostics::{Diagnostic, ObjectRef, Severity};
 use crate::sources::ObjectFindings;
 use crate::store::objects::{Decoded, Findings, Node};
 
@@ -123,20 +123,25 @@ fn what_is_seen_by_name_counts_no_more_once_the_watch_of_the_type_has_the_secret
         let apply = |kind, object: Value| Event::Apply(decoded(kind, &object));
         let found = |event| hub::Found { events: vec![event], ..hub::Found::default() };
         hub.send(found(apply(Kind::Ingress, ingress("web", "real", 1))), None).await;
-        hub.send_named(&reference, found(apply(Kind::Secret, secret("real", 2))), None).await;
+        let about = ObjectRef::new(Kind::Secret, &name);
+        let mut odd = found(apply(Kind::Secret, secret("real", 2)));
+        let said = Diagnostic::new(Severity::Warning, about.clone(), "data", "WrongType", "odd");
+        odd.findings.push(ObjectFindings { about: about.clone(), diagnostics: vec![said] });
+        hub.send_named(&reference, odd, None).await;
         assert!(hub.is_found(&reference));
         // The Secret is replaced by one of the type that is watched, and the two watches tell of it in this order.
         hub.send(found(apply(Kind::Secret, secret("real", 4))), None).await;
         let mut gone = found(Event::Delete(Kind::Secret, name.clone()));
-        let about = ObjectRef::new(Kind::Secret, &name);
         gone.findings.push(ObjectFindings { about, diagnostics: Vec::new() });
         hub.send_named(&reference, gone, None).await;
         hub.send_end(&reference, "secrets/shop/real".into()).await;
         let mut sent = Vec::new();
         while let Ok(batch) = batches.try_recv() {
-            sent.push((batch.events.len(), batch.object_findings.len()));
+            let said: Vec<_> = batch.object_findings.iter().map(|it| it.diagnostics.len()).collect();
+            sent.push((batch.events.len(), said));
         }
-        assert_eq!(sent, [(1, 0), (1, 0), (1, 0), (0, 0), (0, 0)], "nothing is taken away");
+        let expected = [(1, vec![]), (1, vec![1]), (1, vec![0]), (0, vec![]), (0, vec![])];
+        assert_eq!(sent, expected, "nothing is taken away but what was said of it");
         assert!(!hub.is_found(&reference));
         // Also if it is gone again before anybody has looked, the watch by name has to begin anew.
         hub.send(found(Event::Delete(Kind::Secret, name)), None).await;

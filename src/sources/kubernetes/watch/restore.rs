@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{Found, Node, Watch, version_of};
+use super::{Found, Need, Node, Watch, version_of};
 use crate::clock::now;
 use crate::sources::kubernetes::keeper::TargetKeeper;
 use crate::sources::kubernetes::kept::Loaded;
@@ -38,14 +38,15 @@ impl Watch {
     }
 
     /// Passes on what was kept, once, where nothing was listed yet. That counts as listed. Of an object that is
-    /// followed by name it counts also that none was kept, if the objects that name it come from the disk too.
+    /// followed by name, and of a kind that there may have been no right to see, it counts also that none was kept, if
+    /// other objects come from the disk.
     pub(super) async fn restore(&mut self) {
         if self.state.synced || self.state.stale_since.is_some() {
             return;
         }
         let Some(keeper) = &self.keeper else { return };
         let Some(loaded) = keeper.restore(self.target.object.clone()).await else {
-            if self.target.object.is_some() && self.hub.is_restored() {
+            if self.target.need == Need::Optional && self.hub.is_restored() {
                 self.pass_on(Found::default(), None).await;
             }
             return;
