@@ -206,6 +206,8 @@ fn policy() -> RoutePolicy {
         preserve_trailing_slash: false,
         protocol: BackendProtocol::Http1,
         backend_mtls: false,
+        cors: None,
+        sources: None,
         max_body: None,
         connect_timeout: timeout,
         read_timeout: timeout,

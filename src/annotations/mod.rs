@@ -2,12 +2,22 @@
 //!
 //! `compile` asks for the effects on an Ingress and, apart from that, for what there is to say about its
 //! annotations. Documentation, warnings and the suggestion for a misspelt name all come from [`ANNOTATIONS`]
-//! and [`FOREIGN`]. A value that cannot be used is ignored alone: the setting or the default holds.
+//! and [`FOREIGN`]. A value that cannot be used is ignored alone: the setting or the default holds, unless the
+//! annotation keeps somebody out and says what holds then.
 
+mod allowlist_source_range;
 mod app_root;
 mod backend_mtls;
 mod backend_protocol;
+mod cors_allow_credentials;
+mod cors_allow_headers;
+mod cors_allow_methods;
+mod cors_allow_origin;
+mod cors_expose_headers;
+mod cors_max_age;
+mod denylist_source_range;
 mod documentation;
+mod enable_cors;
 mod force_ssl_redirect;
 mod foreign;
 mod from_to_www_redirect;
@@ -27,6 +37,7 @@ mod temporal_redirect_code;
 #[cfg(test)]
 mod tests;
 mod values;
+mod whitelist_source_range;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -56,6 +67,16 @@ pub const ANNOTATIONS: &[&dyn Annotation] = &[
     &relative_redirects::RelativeRedirects,
     &app_root::AppRoot,
     &from_to_www_redirect::FromToWwwRedirect,
+    &whitelist_source_range::WhitelistSourceRange,
+    &allowlist_source_range::AllowlistSourceRange,
+    &denylist_source_range::DenylistSourceRange,
+    &enable_cors::EnableCors,
+    &cors_allow_origin::CorsAllowOrigin,
+    &cors_allow_methods::CorsAllowMethods,
+    &cors_allow_headers::CorsAllowHeaders,
+    &cors_expose_headers::CorsExposeHeaders,
+    &cors_allow_credentials::CorsAllowCredentials,
+    &cors_max_age::CorsMaxAge,
     &backend_protocol::BackendProtocol,
     &backend_mtls::BackendMtls,
     &issue_certificate::IssueCertificate,
@@ -78,7 +99,23 @@ pub trait Annotation: Sync {
     fn default(&self) -> &'static str;
     /// Takes `value`, without blanks around it, into account. On an error `draft` is as it was.
     fn apply(&self, value: &str, draft: &mut PolicyDraft) -> Result<(), AnnotationError>;
+    /// What becomes of a value that cannot be used.
+    fn unusable(&self) -> Unusable {
+        Unusable::Ignored
+    }
 }
+
+/// What becomes of a value that cannot be used.
+#[derive(Clone, Copy)]
+pub enum Unusable {
+    /// What holds without the annotation.
+    Ignored,
+    /// The annotation is there to keep somebody out: this is done in its place, and told.
+    Strict { apply: fn(&mut PolicyDraft), consequence: &'static str },
+}
+
+/// What is said where [`Unusable::Strict`] closes the routes of the Ingress.
+const CLOSES: &str = "Requests are refused (503) rather than served without it";
 
 /// Why the value of an annotation cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -89,10 +126,15 @@ pub enum AnnotationError {
     Unsupported,
 }
 
+/// The same where pages of other origins could do more than they should.
+const NO_ORIGIN: &str = "No other origin is allowed until that is repaired";
+
 /// What the annotations of an Ingress decide.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Effects {
     pub policy: RoutePolicy,
+    /// The annotation that should keep somebody out and whose value cannot be used: no route is to be served.
+    pub refusal: Option<&'static str>,
     pub redirects: Redirects,
 }
 
@@ -113,10 +155,14 @@ pub fn effects(metadata: &Metadata, settings: &Settings) -> Effects {
     for annotation in ANNOTATIONS {
         if let Some(value) = find(&metadata.annotations, settings, annotation.name()) {
             // `diagnose` reports a value that is refused here.
-            let _ = annotation.apply(value.trim(), &mut draft);
+            if annotation.apply(value.trim(), &mut draft).is_err()
+                && let Unusable::Strict { apply, .. } = annotation.unusable()
+            {
+                apply(&mut draft);
+            }
         }
     }
-    Effects { redirects: draft.redirects(), policy: draft.finish() }
+    Effects { redirects: draft.redirects(), refusal: draft.refusal, policy: draft.finish() }
 }
 
 /// The policy of an Ingress without annotations.
@@ -186,12 +232,12 @@ fn split_prefix<'a>(key: &'a str, settings: &Settings) -> Option<(&'a str, &'a s
 fn judge(name: &str, value: &str, settings: &Settings) -> Option<(Severity, &'static str, String)> {
     if let Some(annotation) = ANNOTATIONS.iter().find(|annotation| annotation.name() == name) {
         let error = annotation.apply(value, &mut PolicyDraft::new(settings)).err()?;
-        let message = format!(
-            "{name} must be {}; {} is {error}. It is ignored; in force is: {}.",
-            annotation.expects(),
-            quoted(value),
-            annotation.default(),
-        );
+        let consequence = match annotation.unusable() {
+            Unusable::Ignored => format!("It is ignored; in force is: {}", annotation.default()),
+            Unusable::Strict { consequence, .. } => consequence.to_owned(),
+        };
+        let message =
+            format!("{name} must be {}; {} is {error}. {consequence}.", annotation.expects(), quoted(value));
         return Some((Severity::Error, "InvalidAnnotation", message));
     }
     match FOREIGN.iter().find(|(foreign, _)| *foreign == name) {

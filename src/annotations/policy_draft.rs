@@ -4,9 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
+use ipnet::IpNet;
 
 use super::Redirects;
 use crate::settings::Settings;
+use crate::snapshot::access::SourceRanges;
+use crate::snapshot::cors::{Cors, Origins};
 use crate::snapshot::hosts::{BackendProtocol, HttpsRedirect, RoutePolicy};
 use crate::snapshot::redirects::{Location, Redirect};
 
@@ -27,6 +30,15 @@ pub struct PolicyDraft {
     pub from_to_www_redirect: bool,
     pub protocol: BackendProtocol,
     pub backend_mtls: bool,
+    /// Empty: everybody.
+    pub allowed_sources: Vec<IpNet>,
+    pub denied_sources: Vec<IpNet>,
+    pub enable_cors: bool,
+    pub cors: Cors,
+    /// What other origins may do cannot be made out.
+    pub cors_refused: bool,
+    /// The annotation that should keep somebody out and whose value cannot be used.
+    pub refusal: Option<&'static str>,
     /// Bytes; `None` is unlimited.
     pub max_body: Option<u64>,
     pub connect_timeout: Duration,
@@ -50,6 +62,12 @@ impl PolicyDraft {
             from_to_www_redirect: false,
             protocol: BackendProtocol::Http1,
             backend_mtls: false,
+            allowed_sources: settings.whitelist_source_range.clone(),
+            denied_sources: settings.denylist_source_range.clone(),
+            enable_cors: false,
+            cors: Cors::default(),
+            cors_refused: false,
+            refusal: None,
             max_body: settings.proxy_body_size,
             connect_timeout: settings.proxy_connect_timeout,
             read_timeout: settings.proxy_read_timeout,
@@ -79,6 +97,10 @@ impl PolicyDraft {
             (false, true) => HttpsRedirect::IfTls,
             (false, false) => HttpsRedirect::Never,
         };
+        let cors = match self.cors_refused {
+            true => Cors { origins: Origins::These(Box::default()), ..self.cors },
+            false => self.cors,
+        };
         RoutePolicy {
             redirect,
             preserve_trailing_slash: self.preserve_trailing_slash,
@@ -89,6 +111,8 @@ impl PolicyDraft {
                 (_, protocol) => protocol,
             },
             backend_mtls: self.backend_mtls,
+            cors: self.enable_cors.then(|| Arc::new(cors)),
+            sources: SourceRanges::new(&self.allowed_sources, &self.denied_sources),
             max_body: self.max_body,
             connect_timeout: self.connect_timeout,
             read_timeout: self.read_timeout,

@@ -210,7 +210,7 @@ impl Prepared {
         let mut rules = Vec::with_capacity(ingress.rules.len());
         rules.extend(ingress.rules.iter().zip(0..).filter_map(|(rule, at)| Some((pattern(&rule.host)?, at))));
         rules.sort();
-        let Effects { policy, redirects } = annotations::effects(&ingress.metadata, settings);
+        let Effects { policy, refusal, redirects } = annotations::effects(&ingress.metadata, settings);
         let policy = match policy == *plain.redirected {
             true => plain.clone(),
             false => SharedPolicy::new(policy),
@@ -220,7 +220,7 @@ impl Prepared {
             rules,
             policy,
             redirects,
-            refusal: protections().next(),
+            refusal: refusal.or_else(|| protections().next()),
             host_refusal: protections().find(|annotation| annotations::protects_host(annotation)),
         }
     }

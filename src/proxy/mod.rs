@@ -8,6 +8,7 @@ pub mod body;
 mod client_cert_header;
 mod client_stream;
 mod cork;
+mod cross_origin;
 mod date;
 mod derived;
 mod entrance;

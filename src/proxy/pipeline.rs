@@ -1,17 +1,20 @@
 //! What happens to a request, in order:
 //!
-//! 1. **read**: method (405), number of fields (431), host and path (400) are made canonical or refused.
+//! 1. **read**: method (405), number of fields (431), the client's network (403), host and path (400) are made canonical or
+//!    refused.
 //! 2. **connection**: the host must be one this TLS connection may speak for (421).
 //! 3. **route**: host and path choose a route in the current snapshot (404).
-//! 4. **redirect**: requests that the route sends elsewhere go there, plain HTTP to HTTPS.
-//! 5. **request**: the route must be open and its backend known (503), size is bounded (413), header fields are made
+//! 4. **redirect**: preflights of other origins are answered, requests that the route sends elsewhere go there, plain HTTP
+//!    to HTTPS.
+//! 5. **request**: the route must be for this client (403), open and its backend known (503), size is bounded (413), header fields are made
 //!    fit for the backend.
 //! 6. **forward**: an endpoint that the policies there admit the client to (403) answers, or the failure is told
 //!    (502, 503, 504).
-//! 7. **response**: fields of the backend's connection go, ours are set; the record ends with the body.
+//! 7. **response**: fields of the backend's connection go, ours are set, about other origins too; the record ends with the body.
 //!
 //! Phases 1 to 5 never wait and hold no snapshot afterwards: only the route and its backend.
 
+mod access;
 mod redirects;
 mod refusal;
 mod target;
@@ -31,6 +34,7 @@ use super::answers;
 use super::body::{Body, Limited, Recorded};
 use super::client_cert_header;
 use super::client_stream::ClientStream;
+use super::cross_origin::CrossOrigin;
 use super::derived::Derived;
 use super::guards::{Denial, Guard, Peer};
 use super::headers::{self, Claimed, ClientFields, Connection};
@@ -190,6 +194,10 @@ impl Client {
         if let Some(id) = claimed.as_ref().and_then(|claimed| claimed.request_id.as_ref()) {
             record.set_request_id(id);
         }
+        let client = claimed.as_ref().and_then(|claimed| claimed.client).unwrap_or(self.peer.ip());
+        if settings.blocked.contains(client) {
+            return Err(access::denied());
+        }
         let authority = authority(request)?;
         let host = match &authority {
             Some(authority) => Some(canonical_host(authority_text(authority)).map_err(|error| {
@@ -209,6 +217,14 @@ impl Client {
             let route = found.and_then(|host| Some((host, host.routes.find(request.uri().path())?)));
             let Some((host_rules, route)) = route else { return Err(Refusal::no_route()) };
             record.route = Some(route.clone());
+            let rules = route.policy.cors.as_ref().filter(|_| !matches!(route.action, Action::Refuse(_)));
+            if let Some(cors) = rules {
+                let cross_origin = CrossOrigin::new(cors, request.headers());
+                if let Some(response) = cross_origin.preflight(request) {
+                    return Err(Refusal::ready(response, "preflight"));
+                }
+                record.cross_origin = Some(cross_origin);
+            }
             let question = Question {
                 request,
                 host,
@@ -219,13 +235,16 @@ impl Client {
             if let Some(redirect) = question.to_https(host_rules, route, settings) {
                 return Err(redirect);
             }
+            if let Action::Redirect(redirect) = &route.action {
+                return Err(question.follow(redirect));
+            }
+            access::admit(route, client)?;
             match &route.action {
-                Action::NotFound => Err(Refusal::no_route()),
-                Action::Redirect(redirect) => Err(question.follow(redirect)),
+                Action::NotFound | Action::Redirect(_) => Err(Refusal::no_route()),
                 Action::Refuse(annotation) => Err(Refusal::new(
                     StatusCode::SERVICE_UNAVAILABLE,
                     "unsupported_protection",
-                    format!("this route asks for a protection that the gateway does not have: {annotation}"),
+                    format!("this route asks for a protection that the gateway cannot give: {annotation}"),
                 )),
                 Action::Forward(key) => match snapshot.clusters.get(key) {
                     Some(cluster) => {
@@ -309,6 +328,9 @@ impl Service for Client {
     async fn call(&self, request: Request<Body>) -> Response<Body> {
         let mut record = Record::new(&self.worker, &request, self.peer.ip(), self.tls.is_some());
         let mut response = self.answer(request, &mut record).await;
+        if let Some(cross_origin) = record.cross_origin.take() {
+            cross_origin.mark(response.headers_mut());
+        }
         if self.tls.is_some()
             && let Some(hsts) = &self.worker.derived().hsts
         {

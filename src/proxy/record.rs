@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use http::header::USER_AGENT;
 use http::{HeaderValue, Method, Request, StatusCode, Uri, Version};
 
+use super::cross_origin::CrossOrigin;
 use super::guards::{Admission, Guard};
 use super::worker::Worker;
 use crate::snapshot::hosts::Route;
@@ -22,6 +23,8 @@ pub struct Record {
     method: Method,
     pub status: StatusCode,
     pub route: Option<Arc<Route>>,
+    /// What the response says to pages of other origins, where the route has rules for that.
+    pub cross_origin: Option<CrossOrigin>,
     pub upstream: Option<Duration>,
     pub received: u64,
     pub sent: u64,
@@ -70,6 +73,7 @@ impl Record {
             // What a client that leaves before there is a response is counted as.
             status: StatusCode::from_u16(499).unwrap_or(StatusCode::BAD_REQUEST),
             route: None,
+            cross_origin: None,
             upstream: None,
             received: 0,
             sent: 0,

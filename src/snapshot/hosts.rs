@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::SharedMap;
+use super::access::SourceRanges;
 use super::clusters::ClusterKey;
+use super::cors::Cors;
 use super::paths::PathMap;
 use super::redirects::Redirect;
 use crate::names::object::ObjectName;
@@ -91,7 +93,8 @@ pub enum Action {
     NotFound,
     /// Somewhere else, without a backend and before any redirect to HTTPS.
     Redirect(Arc<Redirect>),
-    /// The Ingress asks for a protection, by this annotation, that Portcullis does not have: 503 for everyone.
+    /// The Ingress asks, by this annotation, for a protection that Portcullis does not have or that cannot be made out:
+    /// 503 for everyone.
     Refuse(&'static str),
 }
 
@@ -104,6 +107,10 @@ pub struct RoutePolicy {
     pub protocol: BackendProtocol,
     /// Backends with TLS are workloads of the mesh: both sides show certificates of its CA.
     pub backend_mtls: bool,
+    /// What pages of other origins may do, where the gateway says it.
+    pub cors: Option<Arc<Cors>>,
+    /// The clients that the route is for; `None` is everybody.
+    pub sources: Option<Arc<SourceRanges>>,
     /// Bytes of request body; `None` is unlimited.
     pub max_body: Option<u64>,
     pub connect_timeout: Duration,

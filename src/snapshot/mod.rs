@@ -4,8 +4,10 @@
 //! Its maps share structure with their predecessors: replacing one entry among 100,000 costs what replacing
 //! one among 100 costs. Nothing here knows a Kubernetes type beyond names.
 
+pub mod access;
 pub mod certificates;
 pub mod clusters;
+pub mod cors;
 pub mod hosts;
 pub mod paths;
 pub mod policies;

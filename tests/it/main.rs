@@ -1,5 +1,6 @@
 //! Tests of the binary and of the library's public face, a module for each area.
 
+mod access;
 mod admin;
 mod architecture;
 mod backends;
@@ -7,6 +8,7 @@ mod ca;
 mod certificates;
 mod check;
 mod commands;
+mod cors;
 mod coverage;
 mod demo;
 mod diff;

@@ -41,7 +41,7 @@ impl Question<'_> {
         let location = redirect.location.fill(&asked).and_then(|text| HeaderValue::try_from(text).ok());
         let Some(location) = location else { return Refusal::bad_request("the request has no host") };
         let response = answers::redirect(redirect.status, location);
-        Refusal::redirect(response, "redirect")
+        Refusal::ready(response, "redirect")
     }
 
     /// The redirect of a request that came in the clear and should not have, unless its route sends it on anyway.
@@ -64,7 +64,7 @@ impl Question<'_> {
         let location = HeaderValue::from_str(&format!("https://{host}{target}")).ok()?;
         let status = Redirect::status(settings.settings.http_redirect_code);
         let response = answers::redirect(status, location);
-        Some(Refusal::redirect(response, "https_redirect"))
+        Some(Refusal::ready(response, "https_redirect"))
     }
 
     fn is_https(&self) -> bool {

@@ -114,6 +114,8 @@ pub fn policy(protocol: BackendProtocol) -> RoutePolicy {
         preserve_trailing_slash: false,
         protocol,
         backend_mtls: false,
+        cors: None,
+        sources: None,
         max_body: None,
         connect_timeout: Duration::from_secs(5),
         read_timeout: Duration::from_secs(60),
