@@ -33,6 +33,9 @@ impl Annotation for AllowlistSourceRange {
     }
 
     fn unusable(&self) -> Unusable {
-        Unusable::Strict { apply: |draft| draft.refusal = Some("allowlist-source-range"), consequence: CLOSES }
+        Unusable::Strict {
+            apply: |draft| draft.refusal = Some("allowlist-source-range"),
+            consequence: CLOSES,
+        }
     }
 }

@@ -22,6 +22,12 @@ mod force_ssl_redirect;
 mod foreign;
 mod from_to_www_redirect;
 pub mod issue_certificate;
+mod limit_allowlist;
+mod limit_burst_multiplier;
+mod limit_connections;
+mod limit_rpm;
+mod limit_rps;
+mod limit_whitelist;
 mod permanent_redirect;
 mod permanent_redirect_code;
 mod policy_draft;
@@ -70,6 +76,12 @@ pub const ANNOTATIONS: &[&dyn Annotation] = &[
     &whitelist_source_range::WhitelistSourceRange,
     &allowlist_source_range::AllowlistSourceRange,
     &denylist_source_range::DenylistSourceRange,
+    &limit_rps::LimitRps,
+    &limit_rpm::LimitRpm,
+    &limit_connections::LimitConnections,
+    &limit_burst_multiplier::LimitBurstMultiplier,
+    &limit_whitelist::LimitWhitelist,
+    &limit_allowlist::LimitAllowlist,
     &enable_cors::EnableCors,
     &cors_allow_origin::CorsAllowOrigin,
     &cors_allow_methods::CorsAllowMethods,

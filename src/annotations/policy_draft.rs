@@ -11,6 +11,7 @@ use crate::settings::Settings;
 use crate::snapshot::access::SourceRanges;
 use crate::snapshot::cors::{Cors, Origins};
 use crate::snapshot::hosts::{BackendProtocol, HttpsRedirect, RoutePolicy};
+use crate::snapshot::limits::{Limits, Stated};
 use crate::snapshot::redirects::{Location, Redirect};
 
 /// What annotations change, starting from the settings.
@@ -33,6 +34,7 @@ pub struct PolicyDraft {
     /// Empty: everybody.
     pub allowed_sources: Vec<IpNet>,
     pub denied_sources: Vec<IpNet>,
+    pub limits: Stated,
     pub enable_cors: bool,
     pub cors: Cors,
     /// What other origins may do cannot be made out.
@@ -64,6 +66,7 @@ impl PolicyDraft {
             backend_mtls: false,
             allowed_sources: settings.whitelist_source_range.clone(),
             denied_sources: settings.denylist_source_range.clone(),
+            limits: Stated::default(),
             enable_cors: false,
             cors: Cors::default(),
             cors_refused: false,
@@ -112,6 +115,7 @@ impl PolicyDraft {
             },
             backend_mtls: self.backend_mtls,
             cors: self.enable_cors.then(|| Arc::new(cors)),
+            limits: Limits::new(&self.limits),
             sources: SourceRanges::new(&self.allowed_sources, &self.denied_sources),
             max_body: self.max_body,
             connect_timeout: self.connect_timeout,

@@ -1,8 +1,11 @@
 use std::time::Duration;
 
+use ipnet::IpNet;
 use proptest::prelude::*;
 
 use super::*;
+use crate::snapshot::access::SourceRanges;
+use crate::snapshot::cors::{Cors, Origins};
 use crate::snapshot::hosts::{BackendProtocol, HttpsRedirect};
 use crate::snapshot::redirects::Asked;
 use crate::store::objects::ObjectName;
@@ -161,6 +164,22 @@ fn values_out_of_range_are_refused() {
         ("app-root", "app"),
         ("app-root", "/$host"),
         ("app-root", "//b.test"),
+        ("whitelist-source-range", "10.0.0.0/33"),
+        ("allowlist-source-range", "10.0.0.0/8, localhost"),
+        ("denylist-source-range", "10.0.0.0/8;"),
+        ("denylist-source-range", ", ,"),
+        ("limit-rps", "-1"),
+        ("limit-rpm", "many"),
+        ("limit-connections", "99999999999"),
+        ("limit-burst-multiplier", "1.5"),
+        ("limit-whitelist", "all"),
+        ("enable-cors", "on"),
+        ("cors-allow-origin", "shop.test"),
+        ("cors-allow-origin", "https://*"),
+        ("cors-allow-methods", "GET; PUT"),
+        ("cors-allow-headers", "X-A,,X-B"),
+        ("cors-expose-headers", "X-A\r\nX: y"),
+        ("cors-max-age", "1h"),
         ("backend-protocol", "FCGI"),
         ("backend-protocol", "HTTP; return 200"),
     ] {
@@ -188,10 +207,6 @@ fn a_protection_that_is_not_there_closes_routes_unless_it_asks_for_nothing() {
         ("auth-url", "http://auth.test/verify", true),
         ("auth-url", " ", false),
         ("auth-type", "basic", true),
-        ("whitelist-source-range", "10.0.0.0/8", true),
-        ("denylist-source-range", "10.0.0.0/8", true),
-        ("limit-rps", "5", true),
-        ("limit-rps", "0", false),
         ("auth-tls-verify-client", "optional", true),
         ("auth-tls-verify-client", "off", false),
         ("enable-modsecurity", "False", false),
@@ -204,11 +219,67 @@ fn a_protection_that_is_not_there_closes_routes_unless_it_asks_for_nothing() {
         let found: Vec<_> = unsupported_protections(&metadata, &Settings::default()).collect();
         assert_eq!(found, Vec::from_iter(closes.then_some(name)), "{name}: {value:?}");
     }
-    let harmless = nginx("limit-rps", "0");
+    let harmless = nginx("enable-modsecurity", "false");
     assert_eq!(reasons(&harmless), []);
     let own = metadata([("portcullis.dev/auth-url", "http://auth.test")]);
     assert!(unsupported_protections(&own, &Settings::default()).eq(["auth-url"]));
     assert!(protects_host("auth-tls-secret") && !protects_host("auth-url"));
+}
+
+#[test]
+fn a_protection_that_cannot_be_made_out_closes_routes_and_says_so() {
+    let effects = |annotations: &[(&str, &str)]| {
+        let own = annotations.iter().map(|(name, value)| (format!("{NGINX}/{name}"), *value));
+        effects(&metadata(own), &Settings::default())
+    };
+    for name in ["whitelist-source-range", "allowlist-source-range", "denylist-source-range"] {
+        assert_eq!(effects(&[(name, "x")]).refusal, Some(name));
+        assert_eq!(effects(&[(name, "::/0")]).refusal, None);
+        let message = &diagnose(&nginx(name, "x"), &Settings::default())[0].message;
+        assert!(message.ends_with("Requests are refused (503) rather than served without it."), "{message}");
+    }
+    for name in ["limit-rps", "limit-rpm", "limit-connections"] {
+        assert_eq!(effects(&[(name, "x")]).refusal, Some(name));
+    }
+    // In whichever order they are applied.
+    let cors =
+        [("cors-allow-methods", ";"), ("cors-allow-origin", "https://a.test"), ("enable-cors", "true")];
+    let rules = effects(&cors).policy.cors.unwrap();
+    assert_eq!(rules.origins, Origins::These(Box::default()));
+    let message = &diagnose(&nginx("cors-allow-origin", "a.test"), &Settings::default())[0].message;
+    assert!(message.ends_with("No other origin is allowed until that is repaired."), "{message}");
+}
+
+#[test]
+fn lists_of_networks_take_the_place_of_those_of_the_settings() {
+    let networks = |text: &str| vec![text.parse::<IpNet>().unwrap()];
+    let settings = Settings {
+        whitelist_source_range: networks("10.0.0.0/8"),
+        denylist_source_range: networks("10.1.0.0/16"),
+        ..Settings::default()
+    };
+    let sources = |annotations: &[(&str, &str)]| {
+        let own = annotations.iter().map(|(name, value)| (format!("{NGINX}/{name}"), *value));
+        effects(&metadata(own), &settings).policy.sources
+    };
+    let (allow, deny) = (networks("10.0.0.0/8"), networks("10.1.0.0/16"));
+    assert_eq!(sources(&[]), SourceRanges::new(&allow, &deny));
+    assert_eq!(sources(&[("whitelist-source-range", "")]), SourceRanges::new(&allow, &deny));
+    let all = SourceRanges::new(&networks("0.0.0.0/0"), &deny);
+    assert_eq!(sources(&[("whitelist-source-range", "0.0.0.0/0")]), all);
+    let both = [("allowlist-source-range", "0.0.0.0/0"), ("whitelist-source-range", "::/0")];
+    assert_eq!(sources(&both), all);
+    assert_eq!(policy(&metadata([("x", "y")]), &Settings::default()).sources, None);
+}
+
+#[test]
+fn cors_and_limits_are_there_where_they_are_asked_for() {
+    assert_eq!(policy_of("cors-allow-origin", "https://a.test").cors, None);
+    assert_eq!(policy_of("enable-cors", "true").cors.as_deref(), Some(&Cors::default()));
+    assert_eq!(policy_of("limit-burst-multiplier", "3").limits, None);
+    assert_eq!(policy_of("limit-rps", "0").limits, None);
+    let rate = policy_of("limit-rps", "10").limits.unwrap().per_second.unwrap();
+    assert_eq!((rate.interval, rate.burst), (100_000_000, 5_000_000_000));
 }
 
 #[test]

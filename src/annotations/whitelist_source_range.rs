@@ -33,6 +33,9 @@ impl Annotation for WhitelistSourceRange {
     }
 
     fn unusable(&self) -> Unusable {
-        Unusable::Strict { apply: |draft| draft.refusal = Some("whitelist-source-range"), consequence: CLOSES }
+        Unusable::Strict {
+            apply: |draft| draft.refusal = Some("whitelist-source-range"),
+            consequence: CLOSES,
+        }
     }
 }

@@ -12,8 +12,8 @@ use super::service::Limits;
 use super::upstream::Retries;
 use super::upstream::pool::PoolLimits;
 use crate::settings::Settings;
-use crate::snapshot::access::Networks;
 use crate::settings::choices::{LogFormat, LogLevel};
+use crate::snapshot::access::Networks;
 
 /// What requests go by.
 pub struct Derived {

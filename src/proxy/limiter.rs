@@ -88,9 +88,7 @@ impl Limiter {
         let client = network_of(client);
         let key = |counted: Counted| self.keys.hash_one((ingress, client, counted));
         let slot = match limits.connections {
-            Some(most) => {
-                Some(self.enter(key(Counted::Connections), most.get()).ok_or(Excess::Connections)?)
-            }
+            Some(most) => Some(self.enter(key(Counted::Connections), most.get()).ok_or(Excess::Connections)?),
             None => None,
         };
         let now = u64::try_from(now.saturating_duration_since(self.begun).as_nanos()).unwrap_or(u64::MAX);
@@ -288,7 +286,8 @@ mod tests {
         let third = admit("192.0.2.1").unwrap();
         assert!(admit("192.0.2.1").is_err());
         drop((third, _second, other));
-        let left = |shards: &[Mutex<HashMap<u64, u32>>]| shards.iter().map(|s| locked(s).len()).sum::<usize>();
+        let left =
+            |shards: &[Mutex<HashMap<u64, u32>>]| shards.iter().map(|s| locked(s).len()).sum::<usize>();
         assert_eq!(world.limiter.running.get().map(|shards| left(shards)), Some(0));
     }
 

@@ -18,6 +18,7 @@ mod hbone;
 mod headers;
 pub(crate) mod http1;
 mod http2;
+pub mod limiter;
 mod pipeline;
 mod record;
 mod service;

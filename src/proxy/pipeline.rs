@@ -6,7 +6,7 @@
 //! 3. **route**: host and path choose a route in the current snapshot (404).
 //! 4. **redirect**: preflights of other origins are answered, requests that the route sends elsewhere go there, plain HTTP
 //!    to HTTPS.
-//! 5. **request**: the route must be for this client (403), open and its backend known (503), size is bounded (413), header fields are made
+//! 5. **request**: the route must be for this client (403) and the client within its limits (503), the route open and its backend known (503), size is bounded (413), header fields are made
 //!    fit for the backend.
 //! 6. **forward**: an endpoint that the policies there admit the client to (403) answers, or the failure is told
 //!    (502, 503, 504).
@@ -123,7 +123,10 @@ impl Client {
         match forwarded {
             Ok(mut response) => {
                 match response.body_mut() {
-                    Body::Upgraded(tunnel) => tunnel.guard = Some(guard),
+                    Body::Upgraded(tunnel) => {
+                        tunnel.guard = Some(guard);
+                        tunnel.slot = record.slot.take();
+                    }
                     _ => record.guard = Some(guard),
                 }
                 let status = response.status();
@@ -238,7 +241,7 @@ impl Client {
             if let Action::Redirect(redirect) = &route.action {
                 return Err(question.follow(redirect));
             }
-            access::admit(route, client)?;
+            record.slot = self.enter(route, client, &settings.settings, record.started())?;
             match &route.action {
                 Action::NotFound | Action::Redirect(_) => Err(Refusal::no_route()),
                 Action::Refuse(annotation) => Err(Refusal::new(
@@ -358,6 +361,7 @@ impl Service for Client {
 
     async fn upgraded(&self, client: ClientStream, read_ahead: bytes::BytesMut, mut backend: Upgraded) {
         let guard = backend.guard.take();
+        let _slot = backend.slot.take();
         let idle = backend.idle;
         let (backend, first) = backend.into_parts();
         let tunnel = relay((client, &read_ahead), (backend, &first), &self.worker.deadlines, idle);

@@ -10,6 +10,7 @@ use http::{HeaderValue, Method, Request, StatusCode, Uri, Version};
 
 use super::cross_origin::CrossOrigin;
 use super::guards::{Admission, Guard};
+use super::limiter::Slot;
 use super::worker::Worker;
 use crate::snapshot::hosts::Route;
 use crate::telemetry::access_log::Entry;
@@ -30,6 +31,8 @@ pub struct Record {
     pub sent: u64,
     /// Ends the exchange when policy does.
     pub guard: Option<Guard>,
+    /// The place of the request among those of its client, where their number is limited.
+    pub slot: Option<Slot>,
     /// A tunnel is logged like a request, and counted elsewhere: it is no request of any route.
     pub tunnel: bool,
     log: Option<Box<Logged>>,
@@ -78,6 +81,7 @@ impl Record {
             received: 0,
             sent: 0,
             guard: None,
+            slot: None,
             tunnel: false,
             log,
         }
@@ -91,6 +95,11 @@ impl Record {
         *nothing.method_mut() = Method::from_bytes(b"-").unwrap_or_default();
         *nothing.uri_mut() = Uri::from_static("*");
         Self::new(worker, &nothing, client, tls)
+    }
+
+    /// When its head had arrived.
+    pub fn started(&self) -> Instant {
+        self.started
     }
 
     /// The host, in canonical form.

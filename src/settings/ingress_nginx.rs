@@ -163,8 +163,6 @@ const NO_EFFECT: &[(&str, &str)] = &[
     ("hide-headers", NOT_HERE),
     ("forwarded-for-header", NOT_HERE),
     ("forwarded-for-proxy-protocol-header", NOT_HERE),
-    ("limit-req-status-code", NOT_HERE),
-    ("limit-conn-status-code", NOT_HERE),
     ("generate-request-id", NOT_HERE),
     ("load-balance", "it is an annotation of an Ingress"),
     ("service-upstream", "it is an annotation of an Ingress"),

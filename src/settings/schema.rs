@@ -468,6 +468,12 @@ settings! {
     /// Networks of clients that get 403 from routes, unless an Ingress says otherwise by annotation.
     denylist_source_range: Vec<IpNet> = Vec::new(),
         Dynamic, None, "198.51.100.0/24";
+    /// Status of requests beyond `limit-rps` and `limit-rpm` of their Ingress, from 400 to 599.
+    limit_req_status_code: u16 = 503,
+        Dynamic, None, "429";
+    /// Status of requests beyond `limit-connections` of their Ingress, from 400 to 599.
+    limit_conn_status_code: u16 = 503,
+        Dynamic, None, "429";
     /// Networks of clients that get 403 whatever they ask for and whatever an Ingress says.
     block_cidrs: Vec<IpNet> = Vec::new(),
         Dynamic, None, "198.51.100.0/24, 203.0.113.9";

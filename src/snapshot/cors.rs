@@ -82,11 +82,7 @@ impl OriginPattern {
         }
         let usual = matches!((scheme, port), ("http", Some(80)) | ("https", Some(443)));
         let port = port.filter(|_| !usual).map(|port| format!(":{port}")).unwrap_or_default();
-        Some(Self {
-            start: format!("{scheme}://").into(),
-            is_wildcard,
-            end: format!("{host}{port}").into(),
-        })
+        Some(Self { start: format!("{scheme}://").into(), is_wildcard, end: format!("{host}{port}").into() })
     }
 
     /// Whether it stands for this value of `Origin`.
@@ -203,16 +199,32 @@ mod tests {
             (
                 "https://a.test",
                 &["https://a.test", "HTTPS://A.Test"][..],
-                &["http://a.test", "https://a.test:444", "https://x.a.test", "https://a.test.evil", "https://xa.test"][..],
+                &[
+                    "http://a.test",
+                    "https://a.test:444",
+                    "https://x.a.test",
+                    "https://a.test.evil",
+                    "https://xa.test",
+                ][..],
             ),
             ("https://a.test:443", &["https://a.test"], &["https://a.test:443"]),
             ("http://a.test:8080", &["http://a.test:8080"], &["http://a.test", "http://a.test:80801"]),
             (
                 "https://*.a.test",
                 &["https://x.a.test", "https://x-1.a.test"],
-                &["https://a.test", "https://.a.test", "https://x.y.a.test", "https://evil/.a.test", "https://xa.test"],
+                &[
+                    "https://a.test",
+                    "https://.a.test",
+                    "https://x.y.a.test",
+                    "https://evil/.a.test",
+                    "https://xa.test",
+                ],
             ),
-            ("https://*.a.test:8443", &["https://x.a.test:8443"], &["https://x.a.test", "https://x.a.test:84433"]),
+            (
+                "https://*.a.test:8443",
+                &["https://x.a.test:8443"],
+                &["https://x.a.test", "https://x.a.test:84433"],
+            ),
             ("http://[::1]:3000", &["http://[::1]:3000"], &["http://[::2]:3000"]),
             ("capacitor://localhost", &["capacitor://localhost"], &["https://localhost"]),
             ("null", &["null"], &["", "https://null"]),
@@ -229,10 +241,29 @@ mod tests {
     #[test]
     fn what_is_no_origin_is_refused() {
         for text in [
-            "", "a.test", "*.a.test", "https://", "https://*", "https://*a.test", "https://a.*.test", "https://a.test/",
-            "https://a.test/x", "https://user@a.test", "https://a.test:", "https://a.test:0x1", "https://a.test:+80",
-            "https://a.test:99999", "https://a..test", "https://a.test.", "1://a.test", "https://a test",
-            "https://a.test\r\nx: y", "https://[::1", "https://*.[::1]", "https://ä.test", "(https://a.test)",
+            "",
+            "a.test",
+            "*.a.test",
+            "https://",
+            "https://*",
+            "https://*a.test",
+            "https://a.*.test",
+            "https://a.test/",
+            "https://a.test/x",
+            "https://user@a.test",
+            "https://a.test:",
+            "https://a.test:0x1",
+            "https://a.test:+80",
+            "https://a.test:99999",
+            "https://a..test",
+            "https://a.test.",
+            "1://a.test",
+            "https://a test",
+            "https://a.test\r\nx: y",
+            "https://[::1",
+            "https://*.[::1]",
+            "https://ä.test",
+            "(https://a.test)",
         ] {
             assert_eq!(OriginPattern::parse(text), None, "{text:?}");
         }

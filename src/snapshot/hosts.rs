@@ -7,6 +7,7 @@ use super::SharedMap;
 use super::access::SourceRanges;
 use super::clusters::ClusterKey;
 use super::cors::Cors;
+use super::limits::Limits;
 use super::paths::PathMap;
 use super::redirects::Redirect;
 use crate::names::object::ObjectName;
@@ -111,6 +112,8 @@ pub struct RoutePolicy {
     pub cors: Option<Arc<Cors>>,
     /// The clients that the route is for; `None` is everybody.
     pub sources: Option<Arc<SourceRanges>>,
+    /// What one client may ask for; `None` is without limit.
+    pub limits: Option<Arc<Limits>>,
     /// Bytes of request body; `None` is unlimited.
     pub max_body: Option<u64>,
     pub connect_timeout: Duration,

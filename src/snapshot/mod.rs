@@ -9,6 +9,7 @@ pub mod certificates;
 pub mod clusters;
 pub mod cors;
 pub mod hosts;
+pub mod limits;
 pub mod paths;
 pub mod policies;
 pub mod redirects;

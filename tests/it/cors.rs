@@ -31,7 +31,8 @@ fn get(gateway: &Gateway, fields: &str) -> Response {
 
 /// Every field of the response about other origins, without `access-control-`.
 fn said(response: &Response) -> Vec<String> {
-    let names = ["allow-origin", "allow-credentials", "allow-methods", "allow-headers", "expose-headers", "max-age"];
+    let names =
+        ["allow-origin", "allow-credentials", "allow-methods", "allow-headers", "expose-headers", "max-age"];
     let all = |name: &str| {
         let field = format!("access-control-{name}");
         response.fields.all(&field).map(|value| format!("{name}: {value}")).collect::<Vec<_>>()
@@ -59,7 +60,9 @@ fn the_gateway_answers_preflights() {
         assert_eq!(said(&response), [&[&*format!("allow-origin: {origin}")][..], &expected].concat());
         assert_eq!(response.field("vary"), Some("Origin"));
     }
-    for origin in ["https://evil.example", "http://shop.example", "https://x.y.shop.example:8443", "null", "*", ""] {
+    for origin in
+        ["https://evil.example", "http://shop.example", "https://x.y.shop.example:8443", "null", "*", ""]
+    {
         let response = preflight(&gateway, origin);
         assert_eq!((response.status, response.field("vary")), (204, Some("Origin")), "{origin}");
         assert_eq!(said(&response), [""; 0], "{origin}");
@@ -119,10 +122,8 @@ fn what_the_backend_says_about_other_origins_goes() {
 async fn pages_can_read_refusals_and_redirects_too() {
     let backend = Backend::echo();
     let pair = Authority::new("test").leaf(&["a.example"]).issue();
-    let ingress = ingress(&[
-        ("cors-allow-origin", "https://shop.example"),
-        ("denylist-source-range", "127.0.0.0/8"),
-    ]);
+    let ingress =
+        ingress(&[("cors-allow-origin", "https://shop.example"), ("denylist-source-range", "127.0.0.0/8")]);
     let setup = Setup::new().service("web", &[backend.address()]).secret("tls", &pair);
     let gateway = setup.ingress(&ingress.tls("tls")).start();
     let expected = ["allow-origin: https://shop.example", "allow-credentials: true"];

@@ -22,6 +22,7 @@ mod http2;
 mod http2_backends;
 mod image;
 mod inner_ca;
+mod limits;
 mod log;
 mod manifests;
 mod mesh;

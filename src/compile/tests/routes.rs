@@ -196,6 +196,30 @@ fn an_ingress_that_asks_for_an_unsupported_protection_is_closed_and_others_are_n
 }
 
 #[test]
+fn an_ingress_with_a_list_that_cannot_be_read_is_closed_and_others_are_not() {
+    const LIST: &str = "nginx.ingress.kubernetes.io/whitelist-source-range";
+    let open = ingress("open").path("a.test", "/open", "web");
+    let listed = |list| ingress("listed").annotation(LIST, list).path("a.test", "/", "web").object();
+    let mut world = World::new([open.object(), listed("10.0.0.0/8")]);
+    let sources = |world: &World, path| world.route("a.test", path).unwrap().policy.sources.clone();
+    let admits = |world: &World, client: &str| sources(world, "/").unwrap().admit(client.parse().unwrap());
+    assert!(admits(&world, "10.1.1.1") && !admits(&world, "192.0.2.1"));
+    assert_eq!(sources(&world, "/open"), None);
+
+    world.apply([listed("10.0.0.0/8, x")]);
+    assert_eq!(world.serves("a.test", "/"), "503 whitelist-source-range");
+    assert_eq!(world.serves("a.test", "/open"), "a/web:80");
+    assert!(world.reasons().contains(&("InvalidAnnotation", "listed".into())));
+
+    world.apply([listed("192.0.2.0/24")]);
+    assert!(!admits(&world, "10.1.1.1") && admits(&world, "192.0.2.1"));
+    let settings =
+        Settings { denylist_source_range: vec!["10.0.0.0/8".parse().unwrap()], ..Settings::default() };
+    let world = World::with(settings, [ingress("open").path("a.test", "/", "web").object()]);
+    assert!(!admits(&world, "10.1.1.1") && admits(&world, "192.0.2.1"));
+}
+
+#[test]
 fn the_class_decides_what_is_served() {
     let objects = || {
         [
