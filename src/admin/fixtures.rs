@@ -208,6 +208,7 @@ fn policy() -> RoutePolicy {
         backend_mtls: false,
         cors: None,
         sources: None,
+        auth: None,
         limits: None,
         max_body: None,
         connect_timeout: timeout,

@@ -7,6 +7,10 @@
 
 mod allowlist_source_range;
 mod app_root;
+mod auth_realm;
+mod auth_secret;
+mod auth_secret_type;
+mod auth_type;
 mod backend_mtls;
 mod backend_protocol;
 mod cors_allow_credentials;
@@ -37,6 +41,7 @@ mod proxy_connect_timeout;
 mod proxy_read_timeout;
 mod proxy_send_timeout;
 mod relative_redirects;
+mod satisfy;
 mod ssl_redirect;
 mod temporal_redirect;
 mod temporal_redirect_code;
@@ -50,7 +55,7 @@ use std::sync::Arc;
 
 pub use documentation::documentation;
 pub use foreign::{FOREIGN, Treatment};
-pub use policy_draft::PolicyDraft;
+pub use policy_draft::{AuthDraft, PolicyDraft};
 
 use crate::diagnostics::{Diagnostic, ObjectRef, Severity, quoted};
 use crate::settings::Settings;
@@ -76,6 +81,11 @@ pub const ANNOTATIONS: &[&dyn Annotation] = &[
     &whitelist_source_range::WhitelistSourceRange,
     &allowlist_source_range::AllowlistSourceRange,
     &denylist_source_range::DenylistSourceRange,
+    &auth_type::AuthType,
+    &auth_secret::AuthSecret,
+    &auth_secret_type::AuthSecretType,
+    &auth_realm::AuthRealm,
+    &satisfy::Satisfy,
     &limit_rps::LimitRps,
     &limit_rpm::LimitRpm,
     &limit_connections::LimitConnections,
@@ -148,6 +158,8 @@ pub struct Effects {
     /// The annotation that should keep somebody out and whose value cannot be used: no route is to be served.
     pub refusal: Option<&'static str>,
     pub redirects: Redirects,
+    /// Who must say a password, for `compile` to look up.
+    pub auth: Option<AuthDraft>,
 }
 
 /// Redirects that stand in the place of routes.
@@ -174,7 +186,8 @@ pub fn effects(metadata: &Metadata, settings: &Settings) -> Effects {
             }
         }
     }
-    Effects { redirects: draft.redirects(), refusal: draft.refusal, policy: draft.finish() }
+    let (redirects, refusal, auth) = (draft.redirects(), draft.refusal, draft.auth.clone().wanted());
+    Effects { redirects, refusal, auth, policy: draft.finish() }
 }
 
 /// The policy of an Ingress without annotations.
@@ -198,6 +211,13 @@ pub fn unsupported_protections(
 /// of the routes of the Ingress that asks for it.
 pub fn protects_host(annotation: &str) -> bool {
     annotation.starts_with("auth-tls-") || annotation == "server-snippet"
+}
+
+/// How findings name an annotation of an Ingress.
+pub fn field_of(metadata: &Metadata, settings: &Settings, name: &str) -> String {
+    let has = |prefix: &str| metadata.annotations.contains_key(&format!("{prefix}/{name}"));
+    let prefix = if has(OWN_PREFIX) { OWN_PREFIX } else { &settings.annotations_prefix };
+    format!("metadata.annotations[{}]", quoted(&format!("{prefix}/{name}")))
 }
 
 /// Whether this Ingress is a canary: it changes the split of another one and brings no routes of its own.

@@ -14,6 +14,26 @@ use crate::snapshot::hosts::{BackendProtocol, HttpsRedirect, RoutePolicy};
 use crate::snapshot::limits::{Limits, Stated};
 use crate::snapshot::redirects::{Location, Redirect};
 
+/// Who must say a password.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct AuthDraft {
+    pub basic: bool,
+    /// The Secret with the users, as the annotation has it.
+    pub secret: Option<String>,
+    /// Its keys are the users.
+    pub is_map: bool,
+    pub realm: String,
+    /// A client whose network is allowed needs no password.
+    pub or_source: bool,
+}
+
+impl AuthDraft {
+    /// `None` where no password is asked for.
+    pub fn wanted(self) -> Option<Self> {
+        (self.basic || self.secret.is_some()).then_some(self)
+    }
+}
+
 /// What annotations change, starting from the settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PolicyDraft {
@@ -34,6 +54,7 @@ pub struct PolicyDraft {
     /// Empty: everybody.
     pub allowed_sources: Vec<IpNet>,
     pub denied_sources: Vec<IpNet>,
+    pub auth: AuthDraft,
     pub limits: Stated,
     pub enable_cors: bool,
     pub cors: Cors,
@@ -66,6 +87,7 @@ impl PolicyDraft {
             backend_mtls: false,
             allowed_sources: settings.whitelist_source_range.clone(),
             denied_sources: settings.denylist_source_range.clone(),
+            auth: AuthDraft::default(),
             limits: Stated::default(),
             enable_cors: false,
             cors: Cors::default(),
@@ -115,6 +137,7 @@ impl PolicyDraft {
             },
             backend_mtls: self.backend_mtls,
             cors: self.enable_cors.then(|| Arc::new(cors)),
+            auth: None,
             limits: Limits::new(&self.limits),
             sources: SourceRanges::new(&self.allowed_sources, &self.denied_sources),
             max_body: self.max_body,

@@ -173,6 +173,11 @@ fn values_out_of_range_are_refused() {
         ("limit-connections", "99999999999"),
         ("limit-burst-multiplier", "1.5"),
         ("limit-whitelist", "all"),
+        ("auth-type", "digest"),
+        ("auth-type", "Basic"),
+        ("auth-secret-type", "file"),
+        ("auth-realm", "x\r\ny"),
+        ("satisfy", "one"),
         ("enable-cors", "on"),
         ("cors-allow-origin", "shop.test"),
         ("cors-allow-origin", "https://*"),
@@ -206,14 +211,12 @@ fn a_protection_that_is_not_there_closes_routes_unless_it_asks_for_nothing() {
     for (name, value, closes) in [
         ("auth-url", "http://auth.test/verify", true),
         ("auth-url", " ", false),
-        ("auth-type", "basic", true),
         ("auth-tls-verify-client", "optional", true),
         ("auth-tls-verify-client", "off", false),
         ("enable-modsecurity", "False", false),
         ("configuration-snippet", "deny all;", true),
         ("stream-snippet", "server {}", false),
         ("rewrite-target", "/$1", false),
-        ("auth-realm", "x", false),
     ] {
         let metadata = nginx(name, value);
         let found: Vec<_> = unsupported_protections(&metadata, &Settings::default()).collect();
@@ -238,7 +241,7 @@ fn a_protection_that_cannot_be_made_out_closes_routes_and_says_so() {
         let message = &diagnose(&nginx(name, "x"), &Settings::default())[0].message;
         assert!(message.ends_with("Requests are refused (503) rather than served without it."), "{message}");
     }
-    for name in ["limit-rps", "limit-rpm", "limit-connections"] {
+    for name in ["limit-rps", "limit-rpm", "limit-connections", "auth-type"] {
         assert_eq!(effects(&[(name, "x")]).refusal, Some(name));
     }
     // In whichever order they are applied.
@@ -270,6 +273,16 @@ fn lists_of_networks_take_the_place_of_those_of_the_settings() {
     let both = [("allowlist-source-range", "0.0.0.0/0"), ("whitelist-source-range", "::/0")];
     assert_eq!(sources(&both), all);
     assert_eq!(policy(&metadata([("x", "y")]), &Settings::default()).sources, None);
+}
+
+#[test]
+fn a_password_is_asked_for_by_type_or_secret() {
+    let auth = |name, value| effects(&nginx(name, value), &Settings::default()).auth;
+    assert_eq!(auth("auth-realm", "x"), None);
+    assert_eq!(auth("auth-type", ""), None);
+    assert_eq!(auth("auth-secret", ""), None);
+    assert_eq!(auth("auth-type", "basic"), Some(AuthDraft { basic: true, ..AuthDraft::default() }));
+    assert_eq!(auth("auth-secret", "users").unwrap().secret.as_deref(), Some("users"));
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
+use super::auth;
 use super::classes::Classes;
 use crate::annotations::{self, Effects, Redirects};
 use crate::diagnostics::{Diagnostic, ObjectRef, Severity, quoted};
@@ -193,7 +194,7 @@ impl<'a> Hosts<'a> {
         let name = &ingress.metadata.name;
         self.prepared
             .entry(name.clone())
-            .or_insert_with(|| Prepared::new(ingress, self.settings, &self.plain))
+            .or_insert_with(|| Prepared::new(ingress, self.store, self.settings, &self.plain))
     }
 }
 
@@ -205,12 +206,16 @@ impl SharedPolicy {
 }
 
 impl Prepared {
-    fn new(ingress: &Ingress, settings: &Settings, plain: &SharedPolicy) -> Self {
+    fn new(ingress: &Ingress, store: &Store, settings: &Settings, plain: &SharedPolicy) -> Self {
         let pattern = |host: &Option<String>| HostPattern::parse(host.as_deref().unwrap_or("")).ok();
         let mut rules = Vec::with_capacity(ingress.rules.len());
         rules.extend(ingress.rules.iter().zip(0..).filter_map(|(rule, at)| Some((pattern(&rule.host)?, at))));
         rules.sort();
-        let Effects { policy, refusal, redirects } = annotations::effects(&ingress.metadata, settings);
+        let Effects { mut policy, refusal, redirects, auth } =
+            annotations::effects(&ingress.metadata, settings);
+        let auth = auth::of_route(ingress, auth, store);
+        let refusal = refusal.or(auth.as_ref().err().copied());
+        policy.auth = auth.unwrap_or_default();
         let policy = match policy == *plain.redirected {
             true => plain.clone(),
             false => SharedPolicy::new(policy),

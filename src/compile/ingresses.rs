@@ -1,6 +1,7 @@
 //! What there is to say about an Ingress by itself, whatever other objects exist. Conflicts between Ingresses
 //! are found by `hosts`, missing Services by `clusters`.
 
+use super::auth;
 use super::certificates;
 use super::classes::{Classes, NotServed};
 use crate::annotations;
@@ -8,9 +9,15 @@ use crate::diagnostics::{Diagnostic, ObjectRef, Severity, quoted};
 use crate::names::HostPattern;
 use crate::settings::{Settings, choices::Source};
 use crate::snapshot::paths::canonical_path;
+use crate::store::Store;
 use crate::store::objects::{Backend, Ingress, IngressRule, Kind};
 
-pub(super) fn diagnose_ingress(ingress: &Ingress, classes: &Classes, settings: &Settings) -> Vec<Diagnostic> {
+pub(super) fn diagnose_ingress(
+    ingress: &Ingress,
+    store: &Store,
+    classes: &Classes,
+    settings: &Settings,
+) -> Vec<Diagnostic> {
     let mut findings =
         Findings { object: ObjectRef::new(Kind::Ingress, &ingress.metadata.name), found: Vec::new() };
     match classes.refusal(ingress) {
@@ -22,6 +29,7 @@ pub(super) fn diagnose_ingress(ingress: &Ingress, classes: &Classes, settings: &
         }
     }
     findings.found.extend(annotations::diagnose(&ingress.metadata, settings));
+    findings.found.extend(auth::finding(ingress, settings, store));
     findings.found.extend(certificates::ingress_tls_findings(ingress));
     for rule in &ingress.rules {
         findings.rule(rule, ingress.default_backend.is_some());

@@ -5,6 +5,7 @@
 //! are compiled anew; everything else is the same `Arc` as before, so the work grows with what changed and not
 //! with what exists. The result does not depend on the order in which objects arrived.
 
+mod auth;
 pub mod certificates;
 mod classes;
 mod clusters;
@@ -207,7 +208,7 @@ impl Compiled {
     fn compile_ingress(&mut self, store: &Store, classes: &Classes, name: &ObjectName) {
         let settings = &self.snapshot.settings;
         let ingress = store.ingress(name);
-        let found = ingress.map(|ingress| ingresses::diagnose_ingress(ingress, classes, settings));
+        let found = ingress.map(|ingress| ingresses::diagnose_ingress(ingress, store, classes, settings));
         self.report.set(Subject::Object(ObjectRef::new(Kind::Ingress, name)), found.unwrap_or_default());
     }
 

@@ -28,8 +28,11 @@ pub struct Limiter {
     keys: RandomState,
     rates: OnceLock<Box<[Mutex<Set>]>>,
     /// How many requests of a client are being answered, for those with any.
-    running: OnceLock<Box<[Mutex<HashMap<u64, u32>>]>>,
+    running: OnceLock<Box<[Shard]>>,
 }
+
+/// Some clients, by key, with the number of their requests that are being answered.
+type Shard = Mutex<HashMap<u64, u32>>;
 
 /// Which limit a client is beyond.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,7 +123,7 @@ impl Limiter {
         Some(Slot { limiter: self.clone(), key })
     }
 
-    fn running(&self, key: u64) -> Option<&Mutex<HashMap<u64, u32>>> {
+    fn running(&self, key: u64) -> Option<&Shard> {
         chosen(self.running.get_or_init(|| (0..SHARDS).map(|_| Mutex::default()).collect()), key)
     }
 }
@@ -286,8 +289,7 @@ mod tests {
         let third = admit("192.0.2.1").unwrap();
         assert!(admit("192.0.2.1").is_err());
         drop((third, _second, other));
-        let left =
-            |shards: &[Mutex<HashMap<u64, u32>>]| shards.iter().map(|s| locked(s).len()).sum::<usize>();
+        let left = |shards: &[Shard]| shards.iter().map(|s| locked(s).len()).sum::<usize>();
         assert_eq!(world.limiter.running.get().map(|shards| left(shards)), Some(0));
     }
 

@@ -19,6 +19,7 @@ mod headers;
 pub(crate) mod http1;
 mod http2;
 pub mod limiter;
+mod passwords;
 mod pipeline;
 mod record;
 mod service;

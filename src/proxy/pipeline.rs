@@ -6,13 +6,14 @@
 //! 3. **route**: host and path choose a route in the current snapshot (404).
 //! 4. **redirect**: preflights of other origins are answered, requests that the route sends elsewhere go there, plain HTTP
 //!    to HTTPS.
-//! 5. **request**: the route must be for this client (403) and the client within its limits (503), the route open and its backend known (503), size is bounded (413), header fields are made
+//! 5. **request**: the route must be for this client (403) and the client within its limits (503) and with its
+//!    password (401), the route open and its backend known (503), size is bounded (413), header fields are made
 //!    fit for the backend.
 //! 6. **forward**: an endpoint that the policies there admit the client to (403) answers, or the failure is told
 //!    (502, 503, 504).
 //! 7. **response**: fields of the backend's connection go, ours are set, about other origins too; the record ends with the body.
 //!
-//! Phases 1 to 5 never wait and hold no snapshot afterwards: only the route and its backend.
+//! Phases 1 to 5 never wait, but for a password that is slow to check, and hold no snapshot afterwards: only the route and its backend.
 
 mod access;
 mod redirects;
@@ -50,6 +51,7 @@ use crate::net::relay::relay;
 use crate::snapshot::Snapshot;
 use crate::snapshot::clusters::{Cluster, Endpoint};
 use crate::snapshot::hosts::{Action, Route};
+use crate::snapshot::passwords::BasicAuth;
 use crate::tls::accept::ServedIdentity;
 use crate::tls::hbone_client::Via;
 use redirects::Question;
@@ -70,6 +72,8 @@ pub struct Client {
 struct Destination {
     route: Arc<Route>,
     cluster: Arc<Cluster>,
+    /// Who must say a password before.
+    auth: Option<Arc<BasicAuth>>,
     /// In place of those of the connection, where the peer speaks for another.
     fields: Option<ClientFields>,
 }
@@ -96,7 +100,7 @@ impl Client {
     async fn answer(&self, mut request: Request<Body>, record: &mut Record) -> Response<Body> {
         let settings = self.worker.derived();
         let grpc = answers::is_grpc(request.headers());
-        let destination = match self.prepare(&mut request, &settings, record) {
+        let destination = match self.let_in(&mut request, &settings, record, grpc).await {
             Ok(destination) => destination,
             Err(refusal) => {
                 record.set_reason(refusal.reason);
@@ -173,6 +177,21 @@ impl Client {
     }
 
     /// Phases 1 to 5.
+    async fn let_in(
+        &self,
+        request: &mut Request<Body>,
+        settings: &Derived,
+        record: &mut Record,
+        grpc: bool,
+    ) -> Result<Destination, Box<Refusal>> {
+        let destination = self.prepare(request, settings, record)?;
+        if let Some(auth) = &destination.auth {
+            self.authenticate(auth, request.headers(), grpc).await?;
+        }
+        Ok(destination)
+    }
+
+    /// The same, without passwords.
     fn prepare(
         &self,
         request: &mut Request<Body>,
@@ -241,7 +260,8 @@ impl Client {
             if let Action::Redirect(redirect) = &route.action {
                 return Err(question.follow(redirect));
             }
-            record.slot = self.enter(route, client, &settings.settings, record.started())?;
+            let entry = self.enter(route, client, &settings.settings, record.started())?;
+            record.slot = entry.slot;
             match &route.action {
                 Action::NotFound | Action::Redirect(_) => Err(Refusal::no_route()),
                 Action::Refuse(annotation) => Err(Refusal::new(
@@ -250,9 +270,12 @@ impl Client {
                     format!("this route asks for a protection that the gateway cannot give: {annotation}"),
                 )),
                 Action::Forward(key) => match snapshot.clusters.get(key) {
-                    Some(cluster) => {
-                        Ok(Destination { route: route.clone(), cluster: cluster.clone(), fields: None })
-                    }
+                    Some(cluster) => Ok(Destination {
+                        route: route.clone(),
+                        cluster: cluster.clone(),
+                        auth: entry.auth,
+                        fields: None,
+                    }),
                     None => Err(Refusal::new(
                         StatusCode::SERVICE_UNAVAILABLE,
                         "no_backend",

@@ -17,6 +17,7 @@ use super::derived::Derived;
 use super::entrance::{self, Entrance, OpenConnection};
 use super::guards::Guards;
 use super::limiter::Limiter;
+use super::passwords::Passwords;
 use super::upstream::Upstream;
 use crate::clock;
 use crate::net::deadlines::{Deadlines, TICK, Tick};
@@ -63,6 +64,7 @@ pub struct Worker {
     pub drain: Drain,
     pub guards: Guards,
     pub limiter: Arc<Limiter>,
+    pub passwords: Passwords,
     pub stats: Arc<WorkerStats>,
 }
 
@@ -101,6 +103,7 @@ async fn serve(parts: WorkerParts) -> io::Result<()> {
         drain: Drain::default(),
         guards: Guards::default(),
         limiter,
+        passwords: Passwords::default(),
         stats,
     });
     drop(snapshot);

@@ -8,6 +8,7 @@ use super::access::SourceRanges;
 use super::clusters::ClusterKey;
 use super::cors::Cors;
 use super::limits::Limits;
+use super::passwords::BasicAuth;
 use super::paths::PathMap;
 use super::redirects::Redirect;
 use crate::names::object::ObjectName;
@@ -112,6 +113,8 @@ pub struct RoutePolicy {
     pub cors: Option<Arc<Cors>>,
     /// The clients that the route is for; `None` is everybody.
     pub sources: Option<Arc<SourceRanges>>,
+    /// Who must say a password; `None` is nobody.
+    pub auth: Option<Arc<BasicAuth>>,
     /// What one client may ask for; `None` is without limit.
     pub limits: Option<Arc<Limits>>,
     /// Bytes of request body; `None` is unlimited.

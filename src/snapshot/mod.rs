@@ -10,6 +10,7 @@ pub mod clusters;
 pub mod cors;
 pub mod hosts;
 pub mod limits;
+pub mod passwords;
 pub mod paths;
 pub mod policies;
 pub mod redirects;

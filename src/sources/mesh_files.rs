@@ -182,7 +182,16 @@ impl Content {
         let metadata = Metadata { name: object_of(path), created: None, labels, annotations };
         let (kind, origin) = ("kubernetes.io/tls".into(), SecretOrigin::Object);
         let fields = PairFields::default();
-        Secret { metadata, kind, origin, pair, fields, ticket_keys: None, authorities }
+        Secret {
+            metadata,
+            kind,
+            origin,
+            pair,
+            fields,
+            ticket_keys: None,
+            authorities,
+            users: Default::default(),
+        }
     }
 }
 

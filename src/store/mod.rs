@@ -25,8 +25,8 @@ use objects::{
     ObjectName, PairFields, PeerAuthentication, Pod, ReadyPolicy, Secret, Service,
 };
 pub use policies::LastGood;
-use references::{ingress_clusters, pem_hosts, service_of, staplable_leaf};
-pub use references::{ingress_hosts, ingress_secrets, www_partners};
+pub use references::{SecretNameError, ingress_hosts, ingress_secrets, own_secret, www_partners};
+use references::{ingress_clusters, pem_hosts, service_of, staplable_leaf, user_secrets};
 use table::{Entry, Table};
 
 /// The key of a ConfigMap that holds the root certificates of a mesh, as istiod writes it.
@@ -391,6 +391,10 @@ impl Store {
         for ingress in ingresses {
             self.changes.certificates.extend(ingress_hosts(ingress));
             self.changes.certificates.extend(www_partners(ingress));
+            if user_secrets(ingress).any(|named| named == *secret) {
+                self.changes.hosts.extend(ingress_hosts(ingress));
+                self.changes.ingresses.insert(ingress.metadata.name.clone());
+            }
         }
         let pem_hosts = self.secrets.get(secret).map(|secret| pem_hosts(secret));
         self.changes.certificates.extend(pem_hosts.into_iter().flatten());

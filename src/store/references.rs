@@ -3,9 +3,10 @@
 
 use std::collections::BTreeSet;
 
+use super::objects::is_subdomain;
 use super::objects::{Backend, EndpointSlice, Ingress, ObjectName, Secret, SecretOrigin};
 use crate::names::HostPattern;
-use crate::names::annotation::FROM_TO_WWW_REDIRECT;
+use crate::names::annotation::{AUTH_SECRET, FROM_TO_WWW_REDIRECT};
 use crate::snapshot::clusters::ClusterKey;
 
 /// The hosts an Ingress has rules for. Those it writes wrongly are reported by `compile`, not indexed.
@@ -34,10 +35,39 @@ pub fn www_partners(ingress: &Ingress) -> BTreeSet<HostPattern> {
     own.iter().filter_map(partner).filter(|partner| !own.contains(partner)).collect()
 }
 
-/// The Secrets that it names in `spec.tls`.
+/// The Secrets that it names in `spec.tls`, and those of [`user_secrets`].
 pub fn ingress_secrets(ingress: &Ingress) -> BTreeSet<ObjectName> {
     let secrets = ingress.tls.iter().filter_map(|tls| tls.secret.name());
-    secrets.map(|secret| ObjectName::new(ingress.metadata.name.namespace.clone(), secret)).collect()
+    let secrets = secrets.map(|secret| ObjectName::new(ingress.metadata.name.namespace.clone(), secret));
+    secrets.chain(user_secrets(ingress)).collect()
+}
+
+/// The Secrets with its users. The prefix of the annotation is for `compile` to compare.
+pub(super) fn user_secrets(ingress: &Ingress) -> impl Iterator<Item = ObjectName> {
+    let named = |key: &str| key.rsplit_once('/').is_some_and(|(_, name)| name == AUTH_SECRET);
+    let all = ingress.metadata.annotations.iter().filter(move |(key, _)| named(key));
+    all.filter_map(|(_, value)| own_secret(ingress, value).ok())
+}
+
+/// Why a text names no Secret that an Ingress may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SecretNameError {
+    #[error("is not the name of a Secret")]
+    Malformed,
+    #[error("is in another namespace, and only Secrets of the Ingress's own are used")]
+    OtherNamespace,
+}
+
+/// The Secret that an annotation of an Ingress names, with or without its namespace.
+pub fn own_secret(ingress: &Ingress, value: &str) -> Result<ObjectName, SecretNameError> {
+    let own = &ingress.metadata.name.namespace;
+    let value = value.trim();
+    let (namespace, name) = value.split_once('/').unwrap_or((own, value));
+    match () {
+        () if !is_subdomain(name) => Err(SecretNameError::Malformed),
+        () if *namespace != **own => Err(SecretNameError::OtherNamespace),
+        () => Ok(ObjectName::new(own.clone(), name)),
+    }
 }
 
 /// The backends that its paths lead to.

@@ -30,6 +30,7 @@ mod metrics;
 mod monitoring;
 mod network;
 mod ocsp;
+mod passwords;
 mod policy;
 mod proxy_protocol;
 mod responses;

@@ -167,6 +167,7 @@ fn secret() -> impl Strategy<Value = Secret> {
             fields: Default::default(),
             ticket_keys: None,
             authorities: None,
+            users: Default::default(),
         },
     )
 }

@@ -116,6 +116,7 @@ pub fn policy(protocol: BackendProtocol) -> RoutePolicy {
         backend_mtls: false,
         cors: None,
         sources: None,
+        auth: None,
         limits: None,
         max_body: None,
         connect_timeout: Duration::from_secs(5),
