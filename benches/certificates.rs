@@ -110,6 +110,7 @@ fn secret(number: usize, pair: &Arc<KeyPair>) -> Object {
         ticket_keys: None,
         authorities: None,
         users: Default::default(),
+        client_ca: None,
     })
 }
 

@@ -118,6 +118,7 @@ fn snapshot(ca: &Ca, leaf: &Issued, stapled: bool) -> Snapshot {
         fields: Default::default(),
         authorities: None,
         users: Default::default(),
+        client_ca: None,
         ticket_keys: None,
     })));
     store.apply(Event::Apply(Object::Ingress(Ingress {

@@ -6,10 +6,12 @@
 //! End: readiness goes first, then the workers drain. Signals are the supervisor's business.
 
 mod config_map;
+mod drain;
 mod edits;
 mod findings;
 mod handover;
 mod kept;
+mod publish;
 mod replaced;
 mod sockets;
 mod source_state;
@@ -22,7 +24,6 @@ mod workload_ca;
 
 use std::future::pending;
 use std::net::TcpListener;
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,23 +33,19 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
-use crate::admin::view::{PendingRestart, View};
+use crate::admin::view::View;
+use crate::api_server::Api;
 use crate::clock::now;
-use crate::compile::{Compiled, compile};
-use crate::names::HostPattern;
+use crate::compile::Compiled;
 use crate::net::drain::Closing;
 use crate::pod::PodIdentity;
 use crate::settings::load::{Inputs, Loaded};
-use crate::settings::reload::{Applied, Reload, Reloader};
+use crate::settings::reload::Reloader;
 use crate::settings::{ChangeCounts, Settings};
 use crate::snapshot::shared::Shared;
-use crate::sources::Batch;
-use crate::sources::kubernetes;
 use crate::sources::mesh_files::MeshPaths;
 use crate::status::Outbox;
-use crate::store::objects::ConfigMap;
-use crate::store::{Changes, Event, Store};
-use crate::supervisor::ledger::Entry;
+use crate::store::Store;
 use crate::supervisor::link::Link;
 use crate::supervisor::messages::{FromGeneration, Start, ToGeneration};
 use crate::telemetry::histogram::{APPLY_BOUNDS, Histogram};
@@ -56,6 +53,7 @@ use crate::telemetry::logging::Logging;
 use crate::tls::client::MeshTls;
 use crate::tls::own_identity::OwnIdentity;
 use crate::tls::tickets::Tickets;
+use edits::Edits;
 use findings::Findings;
 use handover::Handover;
 use kept::Kept;
@@ -71,9 +69,6 @@ use workload_ca::WorkloadCa;
 const BATCHES: usize = 64;
 /// Ticket keys change this often, or as often as sessions last where that is longer.
 const TICKET_ROTATION: Duration = Duration::from_secs(3600);
-
-/// How often the supervisor is told what is left to drain.
-const DRAIN_REPORT: Duration = Duration::from_millis(500);
 
 /// Runs a worker generation until its supervisor tells it to end, or is gone itself.
 ///
@@ -110,7 +105,7 @@ pub fn serve(
     let mut control = Control::new(settings, compiled, tickets, sockets, logging, handover)?;
     control.changes = start.changes;
     control.kept = kept;
-    control.settings_file = inputs.file.clone().map(Arc::new);
+    control.edits.file = inputs.file.clone().map(Arc::new);
     runtime.block_on(control.run(inputs, loaded))
 }
 
@@ -136,17 +131,14 @@ struct Control {
     /// Where certificates of the mesh are in files.
     mesh_paths: watch::Sender<MeshPaths>,
     draining: bool,
-    pending: Vec<PendingRestart>,
     /// How much has changed, in this generation and those before.
     changes: ChangeCounts,
-    rejected: Option<String>,
-    settings_file: Option<Arc<PathBuf>>,
+    edits: Edits,
     findings: Findings,
     /// Certificates for the next generation.
     kept: Kept,
-    /// When the process started and when settings were last taken over, in seconds since the Unix epoch.
+    /// When the process started, in seconds since the Unix epoch.
     started: i64,
-    loaded: i64,
     view: watch::Sender<Arc<View>>,
     workers: Workers,
     pod: PodIdentity,
@@ -157,7 +149,7 @@ struct Control {
     /// Whether the ConfigMap with settings was passed on, or that there is none.
     config_map_known: bool,
     /// The API server, where there is one.
-    api: Option<kubernetes::Api>,
+    api: Option<Api>,
     webhook: Webhook,
     handover: Handover,
 }
@@ -191,14 +183,11 @@ impl Control {
             outbox: None,
             mesh_paths,
             draining: false,
-            pending: Vec::new(),
             changes: ChangeCounts::default(),
-            rejected: None,
-            settings_file: None,
+            edits: Edits::new(now()),
             findings: Findings::default(),
             kept: Kept::default(),
             started: now(),
-            loaded: now(),
             view,
             workers,
             pod,
@@ -299,197 +288,6 @@ impl Control {
         }
         self.publish_view();
         Ok(())
-    }
-
-    /// Lets connections finish. The supervisor ends it if it takes too long.
-    async fn drain(&mut self, closing: Closing) {
-        tracing::info!(generation = self.handover.generation, "draining: open connections may finish");
-        self.draining = true;
-        // Nothing is compiled any more, and what is kept on disk is the next generation's to keep.
-        if let Some(source) = self.source.take() {
-            source.abort();
-        }
-        self.publish_view();
-        if closing != Closing::All
-            && let Some(admin) = self.admin_task.take()
-        {
-            // The next generation answers there.
-            admin.abort();
-        }
-        self.webhook.stop();
-        while let Ok(question) = self.webhook.questions.try_recv() {
-            self.answer(question);
-        }
-        let (ca, outbox, last) = (self.ca.take(), self.outbox.take(), closing == Closing::All);
-        let stats = self.workers.stats.clone();
-        let connections = || stats.iter().map(|worker| worker.connections.get()).sum();
-        let link = &self.handover.link;
-        // All at once: an API server that does not answer must not keep connections from being drained.
-        let ended = async move {
-            let ca_ended = async {
-                if let Some(ca) = ca {
-                    ca.end().await;
-                }
-            };
-            let told = async {
-                if let Some(outbox) = outbox {
-                    outbox.end(last).await;
-                }
-            };
-            tokio::join!(ca_ended, told)
-        };
-        let mut drained = std::pin::pin!(async { tokio::join!(ended, self.workers.drain(closing)) });
-        loop {
-            link.tell(&FromGeneration::Draining { connections: connections() });
-            if tokio::time::timeout(DRAIN_REPORT, &mut drained).await.is_ok() {
-                return;
-            }
-        }
-    }
-
-    fn apply(&mut self, mut batch: Batch) {
-        if self.sources.synced {
-            let objects = |event: &&Event| !matches!(event, Event::Staple(_) | Event::StapleGone(_));
-            self.changes.dynamic += batch.events.iter().filter(objects).count() as u64;
-        }
-        self.sources.take(&mut batch, now());
-        if let Some(outbox) = &mut self.outbox {
-            outbox.observe(&batch.events, batch.ingress_statuses, batch.policy_statuses);
-        }
-        for event in batch.events {
-            self.store.apply(event);
-        }
-    }
-
-    /// Hands the ConfigMap with settings to whoever reads settings.
-    fn pass_on_config_map(&mut self, sender: &watch::Sender<Option<ConfigMap>>) {
-        // Before everything is listed, that it is not there means nothing.
-        let Some(name) = config_map::name(&self.settings).filter(|_| self.sources.synced) else { return };
-        let now = self.store.config_map(name).map(|config_map| ConfigMap::clone(config_map));
-        let first = !std::mem::replace(&mut self.config_map_known, true);
-        sender.send_if_modified(|before| {
-            let changed = *before != now;
-            *before = now;
-            changed || first
-        });
-    }
-
-    /// Brings what workers serve up to date. Until every source has listed once, nothing is served at all.
-    fn compile(&mut self) {
-        if self.sources.synced {
-            self.compile_changes();
-            if !self.handover.ready_sent {
-                let staples = self.stapler.restore(self.compiled.wanted_staples());
-                staples.into_iter().for_each(|staple| self.store.apply(staple));
-                self.compile_changes();
-            }
-            self.share_ticket_keys();
-            if self.shared.load().generation != self.compiled.snapshot.generation {
-                self.shared.publish(Arc::new(self.compiled.snapshot.clone()));
-            }
-            self.note_published();
-            self.offer();
-        }
-        self.publish_view();
-    }
-
-    /// Sessions are encrypted with the keys that replicas share, where they do.
-    fn share_ticket_keys(&self) {
-        if let Some(keys) = &self.compiled.ticket_keys
-            && self.tickets.share(keys)
-        {
-            tracing::info!(keys = keys.len(), "session ticket keys of the Secret are in use");
-            self.handover.tell_tickets(&self.tickets);
-        }
-    }
-
-    /// Notes what the next generation has to count on from.
-    fn note_published(&self) {
-        let snapshot = self.shared.load().generation;
-        self.handover.link.note(&Entry { snapshot, changes: self.changes });
-    }
-
-    fn compile_changes(&mut self) {
-        let (changes, now) = (self.store.take_changes(), now());
-        if !self.compiled.is_current(&changes, &self.settings, now) {
-            let first = self.compiled.snapshot.generation == 0;
-            let next = compile(&self.store, &changes, &self.settings, &self.compiled, now);
-            let before = std::mem::replace(&mut self.compiled, next);
-            let hosts = std::mem::take(&mut self.compiled.recertified);
-            self.keep(&changes, &hosts, &before.snapshot.settings);
-            let snapshot = &mut self.compiled.snapshot;
-            match first {
-                // Numbers go on where the generation before has got to.
-                true => snapshot.generation += self.handover.snapshot,
-                false => replaced::log(&before.snapshot.certificates, &snapshot.certificates, &hosts),
-            }
-            self.stapler.follow(&self.compiled.staple_demand);
-        }
-        if let Some(outbox) = &mut self.outbox {
-            outbox.compiled(&self.store, &self.settings, &changes, self.compiled.policies());
-        }
-    }
-
-    /// Takes note of certificates that only this generation has from now on. Before it serves, the supervisor goes by
-    /// the one before.
-    fn keep(&mut self, changes: &Changes, recertified: &[HostPattern], before: &Arc<Settings>) {
-        let all = changes.all_hosts || !Arc::ptr_eq(before, &self.settings);
-        let hosts: Vec<_> = match all {
-            true => {
-                self.compiled.snapshot.certificates.patterns().chain(self.kept.hosts().cloned()).collect()
-            }
-            false => changes.hosts.iter().chain(&changes.certificates).chain(recertified).cloned().collect(),
-        };
-        // The default certificate is looked at in any case.
-        self.kept.update(&self.compiled, &self.store, hosts.iter().chain([&HostPattern::Any]));
-        if self.handover.serving {
-            self.kept.leave(&self.handover.link);
-        }
-    }
-
-    /// Tells the supervisor, once, that this generation could serve.
-    fn offer(&mut self) {
-        if !std::mem::replace(&mut self.handover.ready_sent, true) {
-            self.handover.tell_settings(&self.settings);
-            self.handover.link.tell(&FromGeneration::Ready);
-        }
-    }
-
-    fn reload(&mut self, reload: Reload) {
-        match reload {
-            Reload::Applied(Applied { settings, changes, pending, notices }) => {
-                edits::log_changes(&changes);
-                edits::log_notices(&notices);
-                self.changes.add(&changes);
-                // Before anything is said that a new generation may be started for.
-                self.note_published();
-                self.rejected = None;
-                self.loaded = now();
-                self.pending = pending.iter().map(PendingRestart::from).collect();
-                self.logging.set(&settings);
-                self.handover.tell_settings(&settings);
-                self.handover.tell_pending(&pending, settings.restart);
-                self.tickets.set_lifetime(settings.ssl_session_timeout);
-                self.stapler.set(&settings);
-                self.mesh_paths.send_replace(MeshPaths::of(&settings));
-                self.settings_sender.send_replace(settings.clone());
-                self.settings = settings;
-                self.compile();
-            }
-            Reload::Rejected(error) => {
-                self.rejected = Some(error.to_string());
-                self.changes.rejected += 1;
-                self.note_published();
-                self.publish_view();
-            }
-        }
-    }
-
-    /// Compiles what is due by the clock, if anything is.
-    fn recheck(&mut self) {
-        if self.compiled.recheck_at().is_some_and(|due| due <= now()) {
-            self.compile();
-        }
     }
 }
 

@@ -13,6 +13,7 @@
 pub mod admin;
 pub mod admission;
 pub mod annotations;
+pub mod api_server;
 pub mod app;
 pub mod ca;
 pub mod cli;

@@ -185,6 +185,9 @@ struct RouteJson<'a> {
     /// Service and port; null where no backend is asked.
     backend: Option<String>,
     protocol: &'static str,
+    /// The route before has this one for some of its requests.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    canary: bool,
     endpoints: usize,
     /// Why requests cannot be served.
     unavailable: Option<Cow<'static, str>>,
@@ -195,12 +198,20 @@ struct RouteJson<'a> {
 
 impl<'a> HostJson<'a> {
     fn new(host: &'a Host, clusters: &ClusterMap) -> Self {
-        let routes = host.routes.iter().map(|route| RouteJson::new(route, clusters)).collect();
+        let with_canary = |route: &'a Arc<Route>| {
+            let canary = route.canary.as_ref().map(|canary| RouteJson::of_canary(&canary.route, clusters));
+            std::iter::once(RouteJson::new(route, clusters)).chain(canary)
+        };
+        let routes = host.routes.iter().flat_map(with_canary).collect();
         Self { host: &host.pattern, tls: host.has_tls, routes }
     }
 }
 
 impl<'a> RouteJson<'a> {
+    fn of_canary(route: &'a Route, clusters: &ClusterMap) -> Self {
+        Self { canary: true, ..Self::new(route, clusters) }
+    }
+
     fn new(route: &'a Route, clusters: &ClusterMap) -> Self {
         let key = match &route.action {
             Action::Forward(key) => Some(key),
@@ -227,6 +238,7 @@ impl<'a> RouteJson<'a> {
             ingress: route.ingress.to_string(),
             backend: key.map(ToString::to_string),
             protocol: protocol_name(route.policy.protocol),
+            canary: false,
             endpoints: cluster.map_or(0, |cluster| cluster.endpoints.len()),
             unavailable,
             requests,

@@ -159,13 +159,15 @@ impl Gateway {
             ingress,
             action: Action::Forward(key),
             policy: Arc::new(policy()),
+            canary: None,
             stats: Arc::default(),
         });
         let stats = route.stats.clone();
         let known = self.snapshot.hosts.find_named(host).cloned();
         let mut routes: Vec<_> = known.iter().flat_map(|host| host.routes.entries()).map(owned).collect();
         routes.push((kind, path.into(), route));
-        let host = Host { pattern: pattern.clone(), routes: PathMap::new(routes), has_tls: true };
+        let host =
+            Host { pattern: pattern.clone(), routes: PathMap::new(routes), has_tls: true, client_auth: None };
         self.snapshot.hosts.set(&pattern, Some(Arc::new(host)));
         stats
     }
@@ -177,12 +179,16 @@ impl Gateway {
             let Route { host, path: own, ingress, policy, stats, .. } = &**route;
             let action = Action::Refuse(annotation);
             let (host, own, ingress) = (host.clone(), own.clone(), ingress.clone());
-            let closed =
-                Route { host, path: own, ingress, action, policy: policy.clone(), stats: stats.clone() };
+            let (policy, stats) = (policy.clone(), stats.clone());
+            let closed = Route { host, path: own, ingress, action, policy, canary: None, stats };
             (kind, path.into(), Arc::new(closed))
         });
-        let host =
-            Host { pattern: known.pattern.clone(), routes: PathMap::new(routes), has_tls: known.has_tls };
+        let host = Host {
+            pattern: known.pattern.clone(),
+            routes: PathMap::new(routes),
+            has_tls: known.has_tls,
+            client_auth: None,
+        };
         self.snapshot.hosts.set(&known.pattern, Some(Arc::new(host)));
     }
 
@@ -214,6 +220,7 @@ fn policy() -> RoutePolicy {
         connect_timeout: timeout,
         read_timeout: timeout,
         send_timeout: timeout,
+        affinity: None,
     }
 }
 

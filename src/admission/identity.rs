@@ -18,14 +18,13 @@ use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
+use crate::api_server;
 use crate::ca::authority::Authority;
 use crate::ca::roots::{self, Checked, RootError, RootOptions, SelfSigned};
 use crate::ca::server::{Endpoint, EndpointError};
 use crate::ca::store::kubernetes::Kubernetes;
 use crate::settings::Settings;
-use crate::sources::kubernetes as source;
-use crate::tls::admission_server;
-use crate::tls::ca_server::ServerConfig;
+use crate::tls::services::{ChainAndKey, Protocol, ServiceTls, ServiceTlsError};
 
 /// The field manager of `caBundle`, and the name of the root.
 const MANAGER: &str = "portcullis-admission";
@@ -54,7 +53,7 @@ enum IdentityError {
 }
 
 pub(super) struct Identity {
-    api: source::Api,
+    api: api_server::Api,
     options: RootOptions,
     settings: watch::Receiver<Arc<Settings>>,
     leader: watch::Receiver<bool>,
@@ -66,7 +65,7 @@ pub(super) struct Identity {
 
 impl Identity {
     pub fn new(
-        api: source::Api,
+        api: api_server::Api,
         namespace: String,
         settings: watch::Receiver<Arc<Settings>>,
         leader: watch::Receiver<bool>,
@@ -83,11 +82,11 @@ impl Identity {
     }
 
     /// The configuration of the listener, once there is a certificate.
-    pub async fn first(&mut self) -> watch::Receiver<Arc<ServerConfig>> {
+    pub async fn first(&mut self) -> watch::Receiver<ServiceTls> {
         loop {
             let pause = self.turn().await;
             if let Some(endpoint) = &self.endpoint {
-                return endpoint.config();
+                return endpoint.tls();
             }
             sleep(pause).await;
         }
@@ -144,7 +143,7 @@ impl Identity {
                 endpoint.set_hosts(&hosts);
                 endpoint.refresh(&authority, now)?;
             }
-            None => self.endpoint = Some(Endpoint::new(listener_config, &hosts, authority.clone(), now)?),
+            None => self.endpoint = Some(Endpoint::new(webhook_tls, &hosts, authority.clone(), now)?),
         }
         if leads && let Some(patch) = bundle_patch(&name, &webhooks, &authority.roots().to_pem()) {
             let params = PatchParams::apply(MANAGER).force();
@@ -181,13 +180,12 @@ fn secret_of(election_id: &str) -> String {
     format!("{}-admission", election_id.strip_suffix("-leader").unwrap_or(election_id))
 }
 
-fn listener_config(
-    chain: Vec<rustls_pki_types::CertificateDer<'static>>,
-    key: rustls_pki_types::PrivateKeyDer<'static>,
+fn webhook_tls(
+    certificate: ChainAndKey,
     _: &Authority,
     _: OffsetDateTime,
-) -> Result<Arc<ServerConfig>, crate::tls::ca_server::CaServerError> {
-    admission_server::config(chain, key)
+) -> Result<ServiceTls, ServiceTlsError> {
+    ServiceTls::new(certificate, Protocol::Http1)
 }
 
 async fn bounded<T>(request: impl Future<Output = Result<T, Error>>) -> Result<T, IdentityError> {

@@ -11,6 +11,7 @@
 //! again before anything else happens. Nothing but the API server's failure policy depends on the answer.
 
 mod identity;
+mod listener;
 mod review;
 mod service;
 mod verdict;
@@ -21,9 +22,8 @@ use bytes::Bytes;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::api_server::Api;
 use crate::settings::Settings;
-use crate::sources::kubernetes::Api;
-use crate::tls::admission_server;
 use identity::Identity;
 pub use review::{Review, ReviewError};
 pub use verdict::{Verdict, judge};
@@ -72,13 +72,13 @@ impl Admission {
     pub async fn run(self, questions: mpsc::Sender<Question>) {
         let mut identity = Identity::new(self.api, self.namespace, self.settings, self.leader);
         let mut stop = self.stop.clone();
-        let config = tokio::select! {
-            config = identity.first() => config,
+        let tls = tokio::select! {
+            tls = identity.first() => tls,
             _ = stop.wait_for(|stop| *stop) => return,
         };
         let answer = move |request| service::answer(request, questions.clone());
         tokio::select! {
-            () = admission_server::serve(self.listener, config, answer, self.stop) => {}
+            () = listener::serve(self.listener, tls, answer, self.stop) => {}
             () = identity.keep() => {}
         }
     }

@@ -17,7 +17,7 @@ use crate::store::{Changes, Store};
 const API_VERSION: &str = "networking.k8s.io/v1";
 const PATH_CONFLICT: &str = "PathConflict";
 /// Findings of a compile about values that cannot be used. Those of the decoder all are.
-const INVALID: [&str; 3] = ["InvalidAnnotation", "InvalidHost", "InvalidPath"];
+const INVALID: [&str; 4] = ["InvalidAnnotation", "InvalidHost", "InvalidPath", "InvalidSecretName"];
 
 /// What the answer will say.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -25,7 +25,7 @@ impl Annotation for CorsMaxAge {
     }
 
     fn apply(&self, value: &str, draft: &mut PolicyDraft) -> Result<(), AnnotationError> {
-        draft.cors.max_age = values::number(value)?.into();
+        draft.cors.max_age = values::whole(value)?.into();
         Ok(())
     }
 }

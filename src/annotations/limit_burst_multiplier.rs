@@ -25,7 +25,7 @@ impl Annotation for LimitBurstMultiplier {
     }
 
     fn apply(&self, value: &str, draft: &mut PolicyDraft) -> Result<(), AnnotationError> {
-        draft.limits.burst_multiplier = values::number(value)?;
+        draft.limits.burst_multiplier = values::whole(value)?;
         Ok(())
     }
 }

@@ -25,7 +25,7 @@ impl Annotation for LimitConnections {
     }
 
     fn apply(&self, value: &str, draft: &mut PolicyDraft) -> Result<(), AnnotationError> {
-        draft.limits.connections = values::number(value)?;
+        draft.limits.connections = values::whole(value)?;
         Ok(())
     }
 

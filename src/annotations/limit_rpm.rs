@@ -25,7 +25,7 @@ impl Annotation for LimitRpm {
     }
 
     fn apply(&self, value: &str, draft: &mut PolicyDraft) -> Result<(), AnnotationError> {
-        draft.limits.per_minute = values::number(value)?;
+        draft.limits.per_minute = values::whole(value)?;
         Ok(())
     }
 

@@ -25,7 +25,7 @@ impl Annotation for LimitRps {
     }
 
     fn apply(&self, value: &str, draft: &mut PolicyDraft) -> Result<(), AnnotationError> {
-        draft.limits.per_second = values::number(value)?;
+        draft.limits.per_second = values::whole(value)?;
         Ok(())
     }
 

@@ -5,14 +5,31 @@
 //! and [`FOREIGN`]. A value that cannot be used is ignored alone: the setting or the default holds, unless the
 //! annotation keeps somebody out and says what holds then.
 
+mod affinity;
+mod affinity_canary_behavior;
+mod affinity_mode;
 mod allowlist_source_range;
 mod app_root;
 mod auth_realm;
 mod auth_secret;
 mod auth_secret_type;
+mod auth_tls_error_page;
+mod auth_tls_match_cn;
+mod auth_tls_pass_certificate_to_upstream;
+mod auth_tls_secret;
+mod auth_tls_verify_client;
+mod auth_tls_verify_depth;
 mod auth_type;
 mod backend_mtls;
 mod backend_protocol;
+mod canary;
+mod canary_by_cookie;
+mod canary_by_header;
+mod canary_by_header_pattern;
+mod canary_by_header_value;
+mod canary_weight;
+mod canary_weight_total;
+mod client_auth;
 mod cors_allow_credentials;
 mod cors_allow_headers;
 mod cors_allow_methods;
@@ -42,6 +59,15 @@ mod proxy_read_timeout;
 mod proxy_send_timeout;
 mod relative_redirects;
 mod satisfy;
+mod session_cookie_change_on_failure;
+mod session_cookie_conditional_samesite_none;
+mod session_cookie_domain;
+mod session_cookie_expires;
+mod session_cookie_max_age;
+mod session_cookie_name;
+mod session_cookie_path;
+mod session_cookie_samesite;
+mod session_cookie_secure;
 mod ssl_redirect;
 mod temporal_redirect;
 mod temporal_redirect_code;
@@ -53,12 +79,14 @@ mod whitelist_source_range;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+pub use client_auth::ClientAuthDraft;
 pub use documentation::documentation;
 pub use foreign::{FOREIGN, Treatment};
 pub use policy_draft::{AuthDraft, PolicyDraft};
 
 use crate::diagnostics::{Diagnostic, ObjectRef, Severity, quoted};
 use crate::settings::Settings;
+use crate::snapshot::canary::CanaryRules;
 use crate::snapshot::hosts::RoutePolicy;
 use crate::snapshot::redirects::Redirect;
 use crate::store::objects::{Kind, Metadata};
@@ -99,6 +127,12 @@ pub const ANNOTATIONS: &[&dyn Annotation] = &[
     &cors_expose_headers::CorsExposeHeaders,
     &cors_allow_credentials::CorsAllowCredentials,
     &cors_max_age::CorsMaxAge,
+    &auth_tls_secret::AuthTlsSecret,
+    &auth_tls_verify_client::AuthTlsVerifyClient,
+    &auth_tls_verify_depth::AuthTlsVerifyDepth,
+    &auth_tls_match_cn::AuthTlsMatchCn,
+    &auth_tls_pass_certificate_to_upstream::AuthTlsPassCertificateToUpstream,
+    &auth_tls_error_page::AuthTlsErrorPage,
     &backend_protocol::BackendProtocol,
     &backend_mtls::BackendMtls,
     &issue_certificate::IssueCertificate,
@@ -106,6 +140,25 @@ pub const ANNOTATIONS: &[&dyn Annotation] = &[
     &proxy_connect_timeout::ProxyConnectTimeout,
     &proxy_read_timeout::ProxyReadTimeout,
     &proxy_send_timeout::ProxySendTimeout,
+    &affinity::Affinity,
+    &affinity_mode::AffinityMode,
+    &session_cookie_name::SessionCookieName,
+    &session_cookie_max_age::SessionCookieMaxAge,
+    &session_cookie_expires::SessionCookieExpires,
+    &session_cookie_path::SessionCookiePath,
+    &session_cookie_domain::SessionCookieDomain,
+    &session_cookie_samesite::SessionCookieSamesite,
+    &session_cookie_conditional_samesite_none::SessionCookieConditionalSamesiteNone,
+    &session_cookie_secure::SessionCookieSecure,
+    &session_cookie_change_on_failure::SessionCookieChangeOnFailure,
+    &canary::Canary,
+    &canary_by_header::CanaryByHeader,
+    &canary_by_header_value::CanaryByHeaderValue,
+    &canary_by_header_pattern::CanaryByHeaderPattern,
+    &canary_by_cookie::CanaryByCookie,
+    &canary_weight::CanaryWeight,
+    &canary_weight_total::CanaryWeightTotal,
+    &affinity_canary_behavior::AffinityCanaryBehavior,
 ];
 
 /// One annotation.
@@ -160,6 +213,9 @@ pub struct Effects {
     pub redirects: Redirects,
     /// Who must say a password, for `compile` to look up.
     pub auth: Option<AuthDraft>,
+    pub client_auth: ClientAuthDraft,
+    /// Which requests are the canary's, where the Ingress is one.
+    pub canary: Option<Arc<CanaryRules>>,
 }
 
 /// Redirects that stand in the place of routes.
@@ -187,7 +243,8 @@ pub fn effects(metadata: &Metadata, settings: &Settings) -> Effects {
         }
     }
     let (redirects, refusal, auth) = (draft.redirects(), draft.refusal, draft.auth.clone().wanted());
-    Effects { redirects, refusal, auth, policy: draft.finish() }
+    let (client_auth, canary) = (std::mem::take(&mut draft.client_auth), draft.canary.finish());
+    Effects { redirects, refusal, auth, client_auth, canary, policy: draft.finish() }
 }
 
 /// The policy of an Ingress without annotations.
@@ -210,7 +267,7 @@ pub fn unsupported_protections(
 /// Whether a protection is one of the whole host, with the routes that other Ingresses have there, and not only
 /// of the routes of the Ingress that asks for it.
 pub fn protects_host(annotation: &str) -> bool {
-    annotation.starts_with("auth-tls-") || annotation == "server-snippet"
+    annotation == "server-snippet"
 }
 
 /// How findings name an annotation of an Ingress.
@@ -220,7 +277,7 @@ pub fn field_of(metadata: &Metadata, settings: &Settings, name: &str) -> String 
     format!("metadata.annotations[{}]", quoted(&format!("{prefix}/{name}")))
 }
 
-/// Whether this Ingress is a canary: it changes the split of another one and brings no routes of its own.
+/// Whether this Ingress is a canary: it takes some requests of another one and brings no routes of its own.
 pub fn is_canary(metadata: &Metadata, settings: &Settings) -> bool {
     find(&metadata.annotations, settings, "canary")
         .is_some_and(|value| values::boolean(value.trim()) == Ok(true))
@@ -229,8 +286,13 @@ pub fn is_canary(metadata: &Metadata, settings: &Settings) -> bool {
 /// All there is to say about the annotations of an Ingress.
 pub fn diagnose(metadata: &Metadata, settings: &Settings) -> Vec<Diagnostic> {
     let object = ObjectRef::new(Kind::Ingress, &metadata.name);
+    let is_canary = is_canary(metadata, settings);
     let finding = |(key, value): (&String, &String)| {
         let (prefix, name) = split_prefix(key, settings)?;
+        // What a canary has in common with its main Ingress counts there.
+        if is_canary && is_known(name) && !canary::is_about_canaries(name) {
+            return None;
+        }
         let (severity, reason, message) = match name == issue_certificate::NAME && prefix != OWN_PREFIX {
             true => (Severity::Warning, "UnknownAnnotation", issue_certificate::foreign(prefix)),
             false => judge(name, value.trim(), settings)?,
@@ -276,6 +338,11 @@ fn judge(name: &str, value: &str, settings: &Settings) -> Option<(Severity, &'st
         Some((_, treatment)) => treatment.finding(name, value),
         None => Some((Severity::Warning, "UnknownAnnotation", unknown(name))),
     }
+}
+
+fn is_known(name: &str) -> bool {
+    ANNOTATIONS.iter().any(|annotation| annotation.name() == name)
+        || FOREIGN.iter().any(|(foreign, _)| *foreign == name)
 }
 
 fn unknown(name: &str) -> String {

@@ -6,7 +6,9 @@ use std::time::Duration;
 use http::StatusCode;
 use ipnet::IpNet;
 
-use super::Redirects;
+use super::affinity::AffinityDraft;
+use super::canary::CanaryDraft;
+use super::{ClientAuthDraft, Redirects};
 use crate::settings::Settings;
 use crate::snapshot::access::SourceRanges;
 use crate::snapshot::cors::{Cors, Origins};
@@ -62,11 +64,14 @@ pub struct PolicyDraft {
     pub cors_refused: bool,
     /// The annotation that should keep somebody out and whose value cannot be used.
     pub refusal: Option<&'static str>,
+    pub client_auth: ClientAuthDraft,
     /// Bytes; `None` is unlimited.
     pub max_body: Option<u64>,
     pub connect_timeout: Duration,
     pub read_timeout: Duration,
     pub send_timeout: Duration,
+    pub affinity: AffinityDraft,
+    pub canary: CanaryDraft,
 }
 
 impl PolicyDraft {
@@ -93,10 +98,13 @@ impl PolicyDraft {
             cors: Cors::default(),
             cors_refused: false,
             refusal: None,
+            client_auth: ClientAuthDraft::default(),
             max_body: settings.proxy_body_size,
             connect_timeout: settings.proxy_connect_timeout,
             read_timeout: settings.proxy_read_timeout,
             send_timeout: settings.proxy_send_timeout,
+            affinity: AffinityDraft::default(),
+            canary: CanaryDraft::default(),
         }
     }
 
@@ -144,6 +152,7 @@ impl PolicyDraft {
             connect_timeout: self.connect_timeout,
             read_timeout: self.read_timeout,
             send_timeout: self.send_timeout,
+            affinity: self.affinity.finish(),
         }
     }
 }

@@ -5,6 +5,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::snapshot::access::SourceRanges;
+use crate::snapshot::affinity::{AffinityMode, SameSite, SessionCookie};
+use crate::snapshot::client_auth::{NoPattern, VerifyClient};
 use crate::snapshot::cors::{Cors, Origins};
 use crate::snapshot::hosts::{BackendProtocol, HttpsRedirect};
 use crate::snapshot::redirects::Asked;
@@ -187,6 +189,31 @@ fn values_out_of_range_are_refused() {
         ("cors-max-age", "1h"),
         ("backend-protocol", "FCGI"),
         ("backend-protocol", "HTTP; return 200"),
+        ("affinity", "ip"),
+        ("affinity-mode", "sticky"),
+        ("session-cookie-name", "a b"),
+        ("session-cookie-name", "a=b"),
+        ("session-cookie-name", "a;b"),
+        ("session-cookie-max-age", "0"),
+        ("session-cookie-max-age", "-1"),
+        ("session-cookie-expires", "1h"),
+        ("session-cookie-path", "shop"),
+        ("session-cookie-path", "/; Domain=evil.test"),
+        ("session-cookie-path", "/a\r\nSet-Cookie: x=y"),
+        ("session-cookie-domain", "a.test; Secure"),
+        ("session-cookie-domain", "a.test:80"),
+        ("session-cookie-domain", "a.test."),
+        ("session-cookie-domain", "[::1]"),
+        ("session-cookie-samesite", "Relaxed"),
+        ("session-cookie-secure", "yes"),
+        ("affinity-canary-behavior", "none"),
+        ("canary-by-header", "X Canary"),
+        ("canary-by-header-value", "a\r\nb"),
+        ("canary-by-header-pattern", "(?=x)"),
+        ("canary-by-cookie", "a;b"),
+        ("canary-weight", "-1"),
+        ("canary-weight", "10%"),
+        ("canary-weight-total", "+100"),
     ] {
         assert_eq!(reasons(&nginx(name, value)), [(Severity::Error, "InvalidAnnotation")], "{name}: {value}");
     }
@@ -211,8 +238,6 @@ fn a_protection_that_is_not_there_closes_routes_unless_it_asks_for_nothing() {
     for (name, value, closes) in [
         ("auth-url", "http://auth.test/verify", true),
         ("auth-url", " ", false),
-        ("auth-tls-verify-client", "optional", true),
-        ("auth-tls-verify-client", "off", false),
         ("enable-modsecurity", "False", false),
         ("configuration-snippet", "deny all;", true),
         ("stream-snippet", "server {}", false),
@@ -226,7 +251,38 @@ fn a_protection_that_is_not_there_closes_routes_unless_it_asks_for_nothing() {
     assert_eq!(reasons(&harmless), []);
     let own = metadata([("portcullis.dev/auth-url", "http://auth.test")]);
     assert!(unsupported_protections(&own, &Settings::default()).eq(["auth-url"]));
-    assert!(protects_host("auth-tls-secret") && !protects_host("auth-url"));
+    assert!(protects_host("server-snippet") && !protects_host("auth-url"));
+}
+
+#[test]
+fn what_is_asked_of_clients_is_read_as_it_is_written() {
+    let draft = |annotations: &[(&str, &str)]| {
+        let named = annotations.iter().map(|(name, value)| (format!("{NGINX}/auth-tls-{name}"), *value));
+        effects(&metadata(named), &Settings::default()).client_auth
+    };
+    assert_eq!(draft(&[]), ClientAuthDraft::default());
+    let all = draft(&[
+        ("secret", " shop/ca "),
+        ("verify-client", "optional_no_ca"),
+        ("verify-depth", "3"),
+        ("match-cn", "CN=(a|b)"),
+        ("pass-certificate-to-upstream", "true"),
+        ("error-page", "https://a.test/no?from=$request_uri"),
+    ]);
+    assert_eq!((all.secret.as_deref(), all.depth, all.pass_certificate), (Some("shop/ca"), Some(3), true));
+    assert_eq!((all.verify, all.protection()), (Some(VerifyClient::OptionalNoCa), Some("auth-tls-match-cn")));
+    assert!(all.subject.unwrap().unwrap().matches("O=x,CN=b") && all.error_page.is_some());
+    // What cannot be used leaves what is stricter, or is told to `compile`.
+    for (name, value) in
+        [("verify-client", "Off"), ("verify-depth", "0"), ("verify-depth", "-1"), ("error-page", "no")]
+    {
+        assert_eq!(draft(&[(name, value)]), ClientAuthDraft::default(), "{name}: {value}");
+        let reasons = reasons(&nginx(&format!("auth-tls-{name}"), value));
+        assert_eq!(reasons, [(Severity::Error, "InvalidAnnotation")], "{name}: {value}");
+    }
+    assert_eq!(draft(&[("match-cn", "(")]).subject, Some(Err(NoPattern)));
+    assert_eq!(draft(&[("verify-client", "off")]).protection(), None);
+    assert_eq!(draft(&[("verify-client", "optional")]).protection(), Some("auth-tls-verify-client"));
 }
 
 #[test]
@@ -309,6 +365,58 @@ fn a_canary_is_told_by_its_annotation() {
     assert!(is_canary(&nginx("canary", "true"), &Settings::default()));
     assert!(!is_canary(&nginx("canary", "false"), &Settings::default()));
     assert!(!is_canary(&nginx("canary-weight", "10"), &Settings::default()));
+}
+
+#[test]
+fn affinity_is_asked_for_by_its_own_annotation_and_told_by_the_rest() {
+    let affinity = |annotations: &[(&str, &str)]| {
+        let own = annotations.iter().map(|(name, value)| (format!("{NGINX}/{name}"), *value));
+        policy(&metadata(own), &Settings::default()).affinity
+    };
+    assert_eq!(affinity(&[("session-cookie-name", "route"), ("affinity-mode", "persistent")]), None);
+    let plain = affinity(&[("affinity", "cookie")]).unwrap();
+    assert_eq!((plain.mode, plain.change_on_failure), (AffinityMode::Balanced, false));
+    assert_eq!(plain.cookie, SessionCookie::default());
+    let full = affinity(&[
+        ("affinity", "cookie"),
+        ("affinity-mode", "persistent"),
+        ("session-cookie-change-on-failure", "true"),
+        ("session-cookie-name", "route"),
+        ("session-cookie-max-age", "60"),
+        ("session-cookie-expires", "120"),
+        ("session-cookie-path", "/shop"),
+        ("session-cookie-domain", ".a.test"),
+        ("session-cookie-samesite", "strict"),
+        ("session-cookie-secure", "false"),
+        ("session-cookie-conditional-samesite-none", "true"),
+    ]);
+    let full = full.unwrap();
+    assert_eq!((full.mode, full.change_on_failure), (AffinityMode::Persistent, true));
+    let cookie = SessionCookie {
+        name: "route".into(),
+        path: Some("/shop".into()),
+        domain: Some(".a.test".into()),
+        max_age: Some(60),
+        expires: Some(120),
+        same_site: Some(SameSite::Strict),
+        conditional_same_site_none: true,
+        secure: Some(false),
+    };
+    assert_eq!(full.cookie, cookie);
+}
+
+#[test]
+fn annotations_that_a_canary_has_in_common_with_its_main_ingress_are_no_matter_there() {
+    let canary = |name: &str, value: &str| {
+        reasons(&metadata([(format!("{NGINX}/canary"), "true"), (format!("{NGINX}/{name}"), value)]))
+    };
+    assert_eq!(canary("auth-url", "http://auth.test"), []);
+    assert_eq!(canary("configuration-snippet", "deny all;"), []);
+    assert_eq!(canary("proxy-body-size", "8 bananas"), []);
+    assert_eq!(canary("canary-weight", "10"), []);
+    assert_eq!(canary("canary-weight", "much"), [(Severity::Error, "InvalidAnnotation")]);
+    assert_eq!(canary("canary-wieght", "10"), [(Severity::Warning, "UnknownAnnotation")]);
+    assert_eq!(canary("session-cookie-name", "a b"), [(Severity::Error, "InvalidAnnotation")]);
 }
 
 #[test]

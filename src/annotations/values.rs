@@ -6,6 +6,7 @@ use http::{HeaderValue, StatusCode};
 use ipnet::IpNet;
 
 use super::AnnotationError;
+use crate::names::HostName;
 use crate::settings::field::Unit;
 use crate::settings::value::Scalar;
 use crate::snapshot::cors::{OriginPattern, Origins};
@@ -24,6 +25,61 @@ pub fn boolean(value: &str) -> Result<bool, AnnotationError> {
 pub fn seconds(value: &str) -> Result<Duration, AnnotationError> {
     match digits(value)?.parse::<u32>() {
         Ok(seconds @ 1..) => Ok(Duration::from_secs(seconds.into())),
+        _ => Err(AnnotationError::Value),
+    }
+}
+
+/// A whole number, at least one.
+pub fn count(value: &str) -> Result<usize, AnnotationError> {
+    match digits(value)?.parse() {
+        Ok(count @ 1..) => Ok(count),
+        _ => Err(AnnotationError::Value),
+    }
+}
+
+/// The same of a cookie's life.
+pub fn cookie_seconds(value: &str) -> Result<u32, AnnotationError> {
+    digits(value)?.parse().ok().filter(|seconds| *seconds > 0).ok_or(AnnotationError::Value)
+}
+
+/// A whole number.
+pub fn whole(value: &str) -> Result<u32, AnnotationError> {
+    digits(value)?.parse().map_err(|_| AnnotationError::Value)
+}
+
+/// What may stand in a field.
+pub fn field_value(value: &str) -> Result<&str, AnnotationError> {
+    match !value.is_empty() && value.len() <= 1024 && HeaderValue::from_str(value).is_ok() {
+        true => Ok(value),
+        false => Err(AnnotationError::Value),
+    }
+}
+
+/// A name as fields and cookies have it (RFC 9110, section 5.6.2).
+pub fn token(value: &str) -> Result<&str, AnnotationError> {
+    let fits =
+        |byte| matches!(byte, b'!' | b'#'..=b'\'' | b'*' | b'+' | b'-' | b'.' | b'^'..=b'`' | b'|' | b'~');
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || fits(byte);
+    match !value.is_empty() && value.len() <= 128 && value.bytes().all(fits) {
+        true => Ok(value),
+        false => Err(AnnotationError::Value),
+    }
+}
+
+/// A path that can stand in a cookie.
+pub fn cookie_path(value: &str) -> Result<&str, AnnotationError> {
+    let fits = |byte: u8| byte.is_ascii_graphic() && byte != b';';
+    match value.starts_with('/') && value.len() <= 1024 && value.bytes().all(fits) {
+        true => Ok(value),
+        false => Err(AnnotationError::Value),
+    }
+}
+
+/// A domain that can stand in a cookie.
+pub fn cookie_domain(value: &str) -> Result<&str, AnnotationError> {
+    let bare = value.strip_prefix('.').unwrap_or(value);
+    match HostName::new(bare) {
+        Ok(name) if name.as_str().eq_ignore_ascii_case(bare) && !bare.starts_with('[') => Ok(value),
         _ => Err(AnnotationError::Value),
     }
 }
@@ -63,17 +119,10 @@ pub fn origins(value: &str) -> Result<Origins, AnnotationError> {
 
 /// Names of methods or header fields (RFC 9110, section 5.6.2), separated by commas; `*` is one.
 pub fn tokens(value: &str) -> Result<HeaderValue, AnnotationError> {
-    let letter = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    let is_token = |token: &str| !token.is_empty() && token.bytes().all(letter);
-    match value.split(',').all(|token| is_token(token.trim())) {
+    match value.split(',').all(|name| token(name.trim()).is_ok()) {
         true => HeaderValue::from_str(value).map_err(|_| AnnotationError::Value),
         false => Err(AnnotationError::Value),
     }
-}
-
-/// A whole number.
-pub fn number(value: &str) -> Result<u32, AnnotationError> {
-    digits(value)?.parse().map_err(|_| AnnotationError::Value)
 }
 
 /// Where a redirect may lead: a URL, or a path on the host that was asked for.

@@ -7,12 +7,15 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
+use tokio::sync::watch;
 use tokio::time::timeout;
 
+use super::Control;
+use crate::api_server::{self, Api};
 use crate::settings::Settings;
 use crate::settings::choices::Source;
 use crate::settings::load::{Inputs, Loaded};
-use crate::sources::kubernetes::{self, Api, read_config_map};
+use crate::sources::kubernetes::{kept_config_map, read_config_map};
 use crate::store::objects::{ConfigMap, ObjectName};
 use crate::supervisor::messages::Start;
 
@@ -32,7 +35,7 @@ pub(super) fn name(settings: &Settings) -> Option<&ObjectName> {
 pub(super) async fn load(inputs: &mut Inputs, loaded: Loaded, start: &Start) -> anyhow::Result<Loaded> {
     // One in place of another that crashed has its settings already, and hears of the ConfigMap from the watch.
     let Some(name) = name(&loaded.settings).filter(|_| start.settings.is_none()) else { return Ok(loaded) };
-    let api = kubernetes::connect(loaded.settings.kubeconfig.as_deref()).await?;
+    let api = api_server::connect(loaded.settings.kubeconfig.as_deref()).await?;
     inputs.config_map = match start.takes_over {
         true => read_config_map(&api, name).await.with_context(|| format!("ConfigMap {name}"))?,
         false => read_or_kept(&api, name, &loaded.settings).await,
@@ -53,10 +56,25 @@ async fn read_or_kept(api: &Api, name: &ObjectName, settings: &Settings) -> Opti
         Err(_) => "the API server did not answer in time".into(),
     };
     let state_dir = settings.state_dir.as_deref().filter(|_| settings.keep_objects);
-    let kept = state_dir.and_then(|dir| kubernetes::kept_config_map(api, objects_folder(dir), name));
+    let kept = state_dir.and_then(|dir| kept_config_map(api, objects_folder(dir), name));
     let instead = if kept.is_some() { "as it was kept on disk" } else { "unknown for now" };
     tracing::warn!(config_map = %name, %error, "the ConfigMap cannot be read: it counts {instead}");
     kept
+}
+
+impl Control {
+    /// Hands the ConfigMap with settings to whoever reads settings.
+    pub(super) fn pass_on_config_map(&mut self, sender: &watch::Sender<Option<ConfigMap>>) {
+        // Before everything is listed, that it is not there means nothing.
+        let Some(name) = name(&self.settings).filter(|_| self.sources.synced) else { return };
+        let now = self.store.config_map(name).map(|config_map| ConfigMap::clone(config_map));
+        let first = !std::mem::replace(&mut self.config_map_known, true);
+        sender.send_if_modified(|before| {
+            let changed = *before != now;
+            *before = now;
+            changed || first
+        });
+    }
 }
 
 /// Where objects are kept.

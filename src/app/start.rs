@@ -12,11 +12,12 @@ use tokio::sync::mpsc;
 use super::workload_ca::WorkloadCa;
 use super::{Control, config_map};
 use crate::admin::{self, AdminState};
+use crate::api_server;
 use crate::settings::Settings;
 use crate::settings::choices::Source;
 use crate::sources::Batch;
 use crate::sources::directory::Directory;
-use crate::sources::kubernetes::{self, Keep, Kubernetes};
+use crate::sources::kubernetes::{Keep, Kubernetes};
 use crate::sources::mesh_files::MeshFiles;
 use crate::status::Outbox;
 
@@ -78,7 +79,7 @@ impl Control {
                 self.source = Some(tokio::task::spawn_local(source.run(batches)).abort_handle());
             }
             Source::Kubernetes => {
-                let api = kubernetes::connect(self.settings.kubeconfig.as_deref()).await?;
+                let api = api_server::connect(self.settings.kubeconfig.as_deref()).await?;
                 self.outbox = Some(Outbox::start(api.client().clone(), self.settings.clone(), &self.pod));
                 self.api = Some(api.clone());
                 let keep =

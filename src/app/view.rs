@@ -3,9 +3,8 @@
 
 use std::sync::Arc;
 
-use super::edits::Edited;
 use super::{Control, config_map};
-use crate::admin::view::{SettingsStatus, View};
+use crate::admin::view::View;
 use crate::diagnostics::{Diagnostic, Severity};
 use crate::sources::kubernetes;
 use crate::status::Outbox;
@@ -33,9 +32,7 @@ impl Control {
     }
 
     pub(super) fn publish_view(&mut self) {
-        let edited =
-            Edited { config_map: config_map::name(&self.settings), file: self.settings_file.as_ref() };
-        let mut others = edited.findings(&self.handover.wanted, self.rejected.as_deref());
+        let mut others = self.edits.findings(config_map::name(&self.settings), &self.handover.wanted);
         others.extend(self.ca.as_ref().and_then(|ca| ca.problem().borrow().clone()).map(ca_is_down));
         others.extend(self.outbox.iter().flat_map(Outbox::findings));
         self.findings.update(&self.compiled.report, &self.sources, others);
@@ -46,13 +43,13 @@ impl Control {
         let view = Arc::new(View {
             ready: self.workers.running() && !self.draining,
             draining: self.draining,
-            pending_restart: self.pending.clone(),
+            pending_restart: self.edits.pending.clone(),
             changes: self.changes,
             last_restart_error: self.handover.status.last_restart_error.clone(),
             last_crash: self.handover.status.last_crash.clone(),
             supervisor: self.handover.status.supervisor,
             generations: self.handover.status.generations.clone(),
-            settings: SettingsStatus { loaded: self.loaded, error: self.rejected.clone() },
+            settings: self.edits.status(),
             started: self.started,
             pod: self.pod.pod(),
             diagnostics,

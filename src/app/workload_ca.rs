@@ -13,6 +13,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use tokio::sync::watch;
 
+use crate::api_server;
 use crate::ca::accounts::AccountOptions;
 use crate::ca::authn::issuers::{IssuerOptions, KeySource};
 use crate::ca::authority::TtlPolicy;
@@ -33,7 +34,6 @@ use crate::net::listen;
 use crate::pod::PodIdentity;
 use crate::settings::Settings;
 use crate::settings::choices::Source;
-use crate::sources::kubernetes;
 use crate::telemetry::causes::with_causes;
 use crate::tls::own_identity::OwnIdentity;
 
@@ -166,7 +166,7 @@ async fn run(
 async fn store(settings: &Settings) -> anyhow::Result<AnyStore> {
     Ok(match settings.source {
         Source::Kubernetes => {
-            AnyStore::Kubernetes(Kubernetes::new(kubernetes::connect(settings.kubeconfig.as_deref()).await?))
+            AnyStore::Kubernetes(Kubernetes::new(api_server::connect(settings.kubeconfig.as_deref()).await?))
         }
         Source::Directory => {
             let state = settings.state_dir.clone().context("no state directory")?;

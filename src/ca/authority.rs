@@ -135,6 +135,7 @@ pub struct Authority {
     revocations: Vec<CertificateRevocationListDer<'static>>,
     /// The same, as they are asked.
     lists: Vec<CertRevocationList<'static>>,
+    revoked: bool,
 }
 
 impl Authority {
@@ -160,8 +161,8 @@ impl Authority {
             return Err(MaterialError::ChainExpired { subject, at: expired.not_after });
         }
         let lists = parse_lists(&revocations, chain.iter().chain(roots.iter()))?;
-        let authority = Self { signer, key, chain, roots, revocations, lists };
-        authority.check_path(now)?;
+        let mut authority = Self { signer, key, chain, roots, revocations, lists, revoked: false };
+        authority.revoked = authority.check_path(now)?;
         Ok(authority)
     }
 
@@ -245,6 +246,12 @@ impl Authority {
         self.revocations.iter().map(|list| super::pem::encode("X509 CRL", list)).collect()
     }
 
+    /// Whether a list among them revokes the signing certificate or one above it: whoever has the list accepts nothing
+    /// that is issued here. The list has to reach everybody all the same.
+    pub fn is_revoked(&self) -> bool {
+        self.revoked
+    }
+
     /// The leaf of a client's chain, leaf first, if it leads to a root as they are now and no list revokes it.
     pub fn verify_client(
         &self,
@@ -280,8 +287,9 @@ impl Authority {
         Signer { name: &self.signer.subject, key_id: self.signer.subject_key_id.as_deref(), key: &self.key }
     }
 
-    /// The proof that counts: what this authority issues verifies against its own bundle, as server and as client.
-    fn check_path(&self, now: OffsetDateTime) -> Result<(), MaterialError> {
+    /// The proof that counts: what this authority issues verifies against its own bundle, as server and as client. Says
+    /// whether its own lists revoke it.
+    fn check_path(&self, now: OffsetDateTime) -> Result<bool, MaterialError> {
         let failed = |why: &dyn std::fmt::Display| MaterialError::NoPathToRoot(why.to_string());
         let probe = SpiffeId::new("portcullis.invalid", "self", "check").map_err(|e| failed(&e))?;
         let names = WorkloadNames::new(probe, Vec::new()).map_err(|e| failed(&e))?;
@@ -291,7 +299,9 @@ impl Authority {
         for usage in [KeyUsage::server_auth(), KeyUsage::client_auth()] {
             verify(&leaf.leaf, &self.chain, &self.roots, usage, now).map_err(|why| failed(&why))?;
         }
-        Ok(())
+        let above: Vec<_> = self.chain.iter().map(|link| link.der().clone()).collect();
+        let listed = verify_der(&leaf.leaf, &above, &self.roots, KeyUsage::server_auth(), &self.lists, now);
+        Ok(listed == Err(webpki::Error::CertRevoked))
     }
 }
 

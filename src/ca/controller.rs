@@ -65,6 +65,8 @@ pub struct Controller<S> {
     seen: Option<Revision>,
     settled: Option<Settled>,
     warned: Option<OffsetDateTime>,
+    /// Why the root could not be looked at in the last turn: said when it begins, and tried again in every turn.
+    root_fault: Option<String>,
     /// What was wrong with Secrets in the last turn: said when it begins, and not in every turn.
     said: BTreeSet<String>,
 }
@@ -120,6 +122,7 @@ impl<S: Store> Controller<S> {
             }
         };
         metrics.set_expiry(&authority, clock());
+        warn_if_revoked(&authority);
         Ok(Self {
             store,
             options,
@@ -130,6 +133,7 @@ impl<S: Store> Controller<S> {
             seen: None,
             settled: None,
             warned: None,
+            root_fault: None,
             said: BTreeSet::new(),
         })
     }
@@ -164,12 +168,9 @@ impl<S: Store> Controller<S> {
         if settled(self) {
             return;
         }
-        let spread = match revision {
+        match revision {
             Ok(revision) => self.spread(revision, authority, now).await,
-            Err(error) => Err(error),
-        };
-        if let Err(error) = spread {
-            tracing::warn!(%error, "ConfigMaps and Secrets could not be looked at");
+            Err(error) => tracing::warn!(%error, "ConfigMaps and Secrets could not be looked at"),
         }
     }
 
@@ -211,27 +212,33 @@ impl<S: Store> Controller<S> {
         })
     }
 
-    /// Brings ConfigMaps and Secrets up to date, where that is for this replica to do.
-    async fn spread(
-        &mut self,
-        revision: Revision,
-        authority: Arc<Authority>,
-        now: OffsetDateTime,
-    ) -> Result<(), StoreError> {
+    /// Brings ConfigMaps and Secrets up to date, where that is for this replica to do. What keeps one of the three
+    /// from being done keeps no other.
+    async fn spread(&mut self, revision: Revision, authority: Arc<Authority>, now: OffsetDateTime) {
         self.settled = None;
         self.seen = Some(revision.clone());
         let leads = self.leads();
         if !leads {
-            self.settled = Some(Settled { revision, authority, leads, until: None });
-            return Ok(());
+            if self.root_fault.is_none() {
+                self.settled = Some(Settled { revision, authority, leads, until: None });
+            }
+            return;
         }
-        let maps_are_settled = self.distribute(&authority).await?;
         let mut faults = BTreeSet::new();
-        let accounts = self.reconcile(&authority, now, &mut faults).await?;
-        let hosts = self.reconcile_hosts(&authority, now, &mut faults).await?;
+        let maps_are_settled = looked_at("ConfigMaps", self.distribute(&authority).await);
+        let accounts = looked_at("accounts", self.reconcile(&authority, now, &mut faults).await);
+        let hosts = looked_at("hosts", self.reconcile_hosts(&authority, now, &mut faults).await);
         faults.difference(&self.said).for_each(|fault| tracing::warn!("{fault}"));
         self.said = faults;
-        if maps_are_settled && accounts.changed_nothing() && hosts.changed_nothing() {
+        let (Some(maps_are_settled), Some(accounts), Some(hosts)) = (maps_are_settled, accounts, hosts)
+        else {
+            return;
+        };
+        if self.root_fault.is_none()
+            && maps_are_settled
+            && accounts.changed_nothing()
+            && hosts.changed_nothing()
+        {
             let (root, bundle) = match &self.source {
                 Source::SelfSigned(root) => {
                     let due = roots::due_at(authority.signer(), self.options.root.grace_percent);
@@ -242,7 +249,6 @@ impl<S: Store> Controller<S> {
             let until = [root, bundle, accounts.next, hosts.next].into_iter().flatten().min();
             self.settled = Some(Settled { revision, authority, leads, until });
         }
-        Ok(())
     }
 
     fn warn_of_end(&mut self, authority: &Authority, now: OffsetDateTime) {
@@ -267,15 +273,15 @@ impl<S: Store> Controller<S> {
                 reloaded.map(|next| next.map(Arc::new)).map_err(StartError::Plugged)
             }
         };
-        match changed {
-            Ok(None) => {}
-            Ok(Some(authority)) => {
-                tracing::info!(serial = authority.signer().serial, "another certificate signs now");
-                self.authority.store(authority);
-            }
-            Err(error) => {
-                tracing::error!(%error, "the CA could not be renewed or reloaded; the present one stays")
-            }
+        let fault = changed.as_ref().err().map(ToString::to_string);
+        if let Some(error) = fault.as_ref().filter(|error| self.root_fault.as_ref() != Some(*error)) {
+            tracing::error!(error, "the CA could not be renewed or reloaded; the present one stays");
+        }
+        self.root_fault = fault;
+        if let Ok(Some(authority)) = changed {
+            tracing::info!(serial = authority.signer().serial, "another certificate signs now");
+            warn_if_revoked(&authority);
+            self.authority.store(authority);
         }
     }
 
@@ -356,6 +362,19 @@ async fn follow_self_signed<S: Store>(
     };
     *current = next;
     Ok(Some(Arc::clone(&current.authority)))
+}
+
+fn warn_if_revoked(authority: &Authority) {
+    if authority.is_revoked() {
+        tracing::error!(
+            subject = authority.signer().subject_text,
+            "a list of the CA revokes its own certificate or one above it: nobody who has the list accepts what it issues"
+        );
+    }
+}
+
+fn looked_at<T>(of: &'static str, result: Result<T, StoreError>) -> Option<T> {
+    result.inspect_err(|error| tracing::warn!(of, %error, "not everything could be looked at")).ok()
 }
 
 fn log(of: &'static str, done: &Reconciled, faults: &mut BTreeSet<String>) {

@@ -25,9 +25,10 @@ use super::authn::token_review::Reviewer;
 use super::authority::TtlPolicy;
 use super::bundle::RootBundle;
 use super::controller::{Controller, Options, StartError};
+use super::listener;
 use super::metrics::Metrics;
 use super::own_certificate::OwnCertificate;
-use super::server::{Endpoint, EndpointError, csr_config};
+use super::server::{Endpoint, EndpointError, csr_tls};
 use super::service::{CertificateService, Limits};
 use super::store::any::AnyStore;
 use super::store::kubernetes::{Kubernetes, Needs};
@@ -35,8 +36,8 @@ use super::store::{Revision, Store};
 use crate::pod::PodIdentity;
 use crate::status::lease::Election;
 use crate::store::objects::ObjectName;
-use crate::tls::ca_server;
 use crate::tls::own_identity::OwnIdentity;
+use crate::tls::services::ServiceTls;
 use crate::tls::spiffe::{SpiffeError, SpiffeId};
 
 /// The Lease that says which replica writes.
@@ -112,7 +113,7 @@ impl Instance {
         let (options, directory) = (setup.controller.clone(), setup.ca_dir.as_deref());
         let controller = Controller::start(store.clone(), options, directory, metrics.clone(), now).await?;
         let authority = controller.authority();
-        let endpoint = Endpoint::new(csr_config, &setup.hosts, authority.load_full(), now())?;
+        let endpoint = Endpoint::new(csr_tls, &setup.hosts, authority.load_full(), now())?;
         let own = setup.own.as_ref().map(|(account, identity)| {
             let trust_domain = &setup.controller.root.trust_domain;
             let id = SpiffeId::new(trust_domain, &account.namespace, &account.name)?;
@@ -135,7 +136,7 @@ impl Instance {
         mut stop: watch::Receiver<bool>,
     ) -> Result<(), InstanceError> {
         let Self { store, setup, mut controller, service, mut endpoint, mut own, issuers } = self;
-        let server = serve(listeners, endpoint.config(), Arc::clone(&service), stop.clone())?;
+        let server = serve(listeners, endpoint.tls(), Arc::clone(&service), stop.clone())?;
         let mut tasks = JoinSet::new();
         let (election, elected) = match &store {
             AnyStore::Directory(_) => (None, None),
@@ -229,7 +230,7 @@ impl Tokens {
 /// Serves on a thread and runtime of its own: a turn over thousands of accounts must not hold up a call.
 fn serve(
     listeners: Vec<TcpListener>,
-    config: watch::Receiver<Arc<ca_server::ServerConfig>>,
+    tls: watch::Receiver<ServiceTls>,
     service: Arc<CertificateService>,
     stop: watch::Receiver<bool>,
 ) -> std::io::Result<thread::JoinHandle<()>> {
@@ -248,7 +249,7 @@ fn serve(
             let mut serving = JoinSet::new();
             for listener in ready {
                 let server = Arc::clone(&service).into_server();
-                serving.spawn(ca_server::serve(listener, config.clone(), server, stop.clone()));
+                serving.spawn(listener::serve(listener, tls.clone(), server, stop.clone()));
             }
             serving.join_all().await;
         });

@@ -1,14 +1,13 @@
 //! A server certificate from an authority of ours, made when it is needed and kept until half of its life is over:
 //! for the CSR service and for the admission webhook.
 //!
-//! [`Endpoint::refresh`] is cheap and called at every turn; it publishes a new TLS configuration only if the
+//! [`Endpoint::refresh`] is cheap and called at every turn; it publishes new TLS only if the
 //! authority changed (other signer, roots or revocations) or the certificate is due.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use time::OffsetDateTime;
 use tokio::sync::watch;
 
@@ -16,7 +15,7 @@ use super::authority::{Authority, IssueError};
 use super::csr::PublicKey;
 use super::key::{KeyError, PrivateKey};
 use super::profile::SubjectName;
-use crate::tls::ca_server::{self, CaServerError, ServerConfig};
+use crate::tls::services::{ChainAndKey, Protocol, ServiceTls, ServiceTlsError};
 
 /// Life of the server certificate; it is renewed at half of it.
 const LIFE: Duration = Duration::from_secs(24 * 3600);
@@ -29,22 +28,17 @@ pub enum EndpointError {
     #[error(transparent)]
     Issue(#[from] IssueError),
     #[error(transparent)]
-    Tls(#[from] CaServerError),
+    Tls(#[from] ServiceTlsError),
 }
 
-/// Makes the configuration of a listener of a chain and its key.
-pub type MakeConfig = fn(
-    Vec<CertificateDer<'static>>,
-    PrivateKeyDer<'static>,
-    &Authority,
-    OffsetDateTime,
-) -> Result<Arc<ServerConfig>, CaServerError>;
+/// Makes the TLS of a listener of its certificate.
+pub type MakeTls = fn(ChainAndKey, &Authority, OffsetDateTime) -> Result<ServiceTls, ServiceTlsError>;
 
 /// The TLS side of a service.
 pub struct Endpoint {
-    make: MakeConfig,
+    make: MakeTls,
     names: Vec<SubjectName>,
-    config: watch::Sender<Arc<ServerConfig>>,
+    tls: watch::Sender<ServiceTls>,
     made_for: Arc<Authority>,
     renew_at: OffsetDateTime,
 }
@@ -52,14 +46,14 @@ pub struct Endpoint {
 impl Endpoint {
     /// Issues the first certificate, for `hosts` (DNS names and addresses).
     pub fn new(
-        make: MakeConfig,
+        make: MakeTls,
         hosts: &[String],
         authority: Arc<Authority>,
         now: OffsetDateTime,
     ) -> Result<Self, EndpointError> {
         let names = names_of(hosts);
-        let (config, renew_at) = issue(make, &names, &authority, now)?;
-        Ok(Self { make, names, config: watch::Sender::new(config), made_for: authority, renew_at })
+        let (tls, renew_at) = issue(make, &names, &authority, now)?;
+        Ok(Self { make, names, tls: watch::Sender::new(tls), made_for: authority, renew_at })
     }
 
     /// Makes the next certificate one for `hosts`; at once, if those are others than before.
@@ -71,9 +65,9 @@ impl Endpoint {
         }
     }
 
-    /// The configuration as the listener reads it, for each connection anew.
-    pub fn config(&self) -> watch::Receiver<Arc<ServerConfig>> {
-        self.config.subscribe()
+    /// The TLS as the listener reads it, for each connection anew.
+    pub fn tls(&self) -> watch::Receiver<ServiceTls> {
+        self.tls.subscribe()
     }
 
     /// Makes a new certificate if that is due or `authority` is another than before; says whether it did. On an
@@ -86,8 +80,8 @@ impl Endpoint {
         if Arc::ptr_eq(authority, &self.made_for) && now < self.renew_at {
             return Ok(false);
         }
-        let (config, renew_at) = issue(self.make, &self.names, authority, now)?;
-        self.config.send_replace(config);
+        let (tls, renew_at) = issue(self.make, &self.names, authority, now)?;
+        self.tls.send_replace(tls);
         self.made_for = Arc::clone(authority);
         self.renew_at = renew_at;
         Ok(true)
@@ -95,14 +89,13 @@ impl Endpoint {
 }
 
 /// For the CSR service: HTTP/2, and client certificates that verify against the authority's roots.
-pub fn csr_config(
-    chain: Vec<CertificateDer<'static>>,
-    key: PrivateKeyDer<'static>,
+pub fn csr_tls(
+    certificate: ChainAndKey,
     authority: &Authority,
     now: OffsetDateTime,
-) -> Result<Arc<ServerConfig>, CaServerError> {
+) -> Result<ServiceTls, ServiceTlsError> {
     let roots = authority.roots().iter().filter(|root| root.is_valid_at(now)).map(|root| root.der());
-    ca_server::config(chain, key, roots, authority.revocations().to_vec())
+    ServiceTls::that_verifies(certificate, Protocol::Http2, roots, authority.revocations().to_vec())
 }
 
 fn names_of(hosts: &[String]) -> Vec<SubjectName> {
@@ -114,17 +107,17 @@ fn names_of(hosts: &[String]) -> Vec<SubjectName> {
 }
 
 fn issue(
-    make: MakeConfig,
+    make: MakeTls,
     names: &[SubjectName],
     authority: &Authority,
     now: OffsetDateTime,
-) -> Result<(Arc<ServerConfig>, OffsetDateTime), EndpointError> {
+) -> Result<(ServiceTls, OffsetDateTime), EndpointError> {
     let key = PrivateKey::generate(authority.key_algorithm())?;
     let issued = authority.issue_server(&PublicKey::from_own_key(&key), names, LIFE, now)?;
     let renew_at = now + (issued.not_after - now) / 2;
     let chain = authority.chain_der(issued.leaf);
     let key = key.to_der().ok_or(KeyError::Malformed)?;
-    Ok((make(chain, key, authority, now)?, renew_at))
+    Ok((make((chain, key), authority, now)?, renew_at))
 }
 
 #[cfg(test)]

@@ -19,12 +19,12 @@ use super::authn::{Authenticators, Caller, Credentials};
 use super::authority::{Authority, IssueError, TtlPolicy};
 use super::csr::{MAX_CSR_BYTES, PublicKey};
 use super::identity::WorkloadNames;
+use super::listener::{PeerAddress, PeerChain};
 use super::metrics::Metrics;
 use super::proto::istio_certificate_service_server::{
     IstioCertificateService, IstioCertificateServiceServer,
 };
 use super::proto::{IstioCertificateRequest, IstioCertificateResponse};
-use crate::tls::ca_server::{PeerAddress, PeerChain};
 use crate::tls::spiffe::SpiffeId;
 
 /// Largest message that is decoded: a request with the largest CSR and room for metadata.

@@ -142,6 +142,14 @@ pub struct Account {
     pub uid: String,
 }
 
+/// The ServiceAccounts there are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Accounts {
+    pub list: Vec<Account>,
+    /// Whether these are all. Where a part could not be read, one that is missing is not gone.
+    pub complete: bool,
+}
+
 /// A Namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Namespace {
@@ -197,7 +205,7 @@ pub trait Store: Send + Sync {
     /// Creates (`version` is `None`) or replaces exactly that version.
     fn write_config_map(&self, map: &ConfigMap) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    fn accounts(&self) -> impl Future<Output = Result<Vec<Account>, StoreError>> + Send;
+    fn accounts(&self) -> impl Future<Output = Result<Accounts, StoreError>> + Send;
 
     /// All Ingresses that name a host or ask for a certificate, without requests for Secrets that are known to come
     /// from somebody else.

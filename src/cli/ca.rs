@@ -20,6 +20,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use time::OffsetDateTime;
 
 use self::output::Output;
+use crate::api_server;
 use crate::ca::authority::Authority;
 use crate::ca::bundle::RootBundle;
 use crate::ca::distribution::MapNames;
@@ -30,7 +31,6 @@ use crate::ca::roots::{self, RootOptions, SelfSigned};
 use crate::ca::store::any::AnyStore;
 use crate::ca::store::directory::Directory;
 use crate::ca::store::kubernetes::Kubernetes;
-use crate::sources::kubernetes;
 
 /// Arguments of `portcullis ca`.
 #[derive(Args)]
@@ -180,7 +180,7 @@ impl Context {
         let store = match common.source {
             Source::Directory => AnyStore::Directory(Directory::new(common.state_dir, common.manifests)),
             Source::Kubernetes => AnyStore::Kubernetes(Kubernetes::new(
-                kubernetes::connect(common.kubeconfig.as_deref()).await?,
+                api_server::connect(common.kubeconfig.as_deref()).await?,
             )),
         };
         Ok(Self { store, root, ca_dir: common.ca_dir, maps: MapNames::default(), trust_domain })

@@ -18,7 +18,7 @@ use time::OffsetDateTime;
 use time::format_description::BorrowedFormatItem;
 use time::macros::format_description;
 
-use crate::sources::kubernetes::{self, ApiError};
+use crate::api_server::{self, ApiError};
 use crate::store::objects::{ObjectName, TICKET_KEYS_TYPE, is_label, is_subdomain};
 
 /// What a key file has.
@@ -105,7 +105,7 @@ impl RotateArgs {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(TicketsError::Runtime)?;
         runtime.block_on(async {
-            let client = kubernetes::connect(self.kubeconfig.as_deref()).await?.client().clone();
+            let client = api_server::connect(self.kubeconfig.as_deref()).await?.client().clone();
             let secrets: Api<Secret> = Api::namespaced(client, &self.secret.namespace);
             let before = secrets.get_opt(&self.secret.name).await.map_err(Box::new)?;
             let after = self.rotated(before.clone())?;

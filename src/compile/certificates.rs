@@ -53,7 +53,7 @@ pub struct DefaultOutcome {
 pub fn compile_host_certificates(
     store: &Store,
     host: &HostPattern,
-    ingresses: Vec<&Arc<Ingress>>,
+    ingresses: &[&Arc<Ingress>],
     previous: Option<&Arc<HostCertificates>>,
     grace: i64,
     waits: StapleWaits,
@@ -62,8 +62,29 @@ pub fn compile_host_certificates(
     if *host == HostPattern::Any {
         return HostOutcome { certificates: None, diagnostics: Vec::new(), recheck_at: None };
     }
-    let mut resolver = Resolver::new(store, Some(host), previous, Some(grace), waits, now);
-    let offers: Vec<_> = ingresses.into_iter().map(|i| offer_of(i, host, &mut resolver)).collect();
+    let outcome_after = |previous| {
+        let resolver = Resolver::new(store, Some(host), previous, Some(grace), waits, now);
+        outcome_of(store, host, ingresses, resolver)
+    };
+    let outcome = outcome_after(previous);
+    let lost = previous.is_some_and(|previous| previous.iter().any(|before| !has_secret(&outcome, before)));
+    // What there is to say must not depend on what was served up to now and is not any more.
+    if lost { outcome_after(outcome.certificates.as_ref()) } else { outcome }
+}
+
+fn has_secret(outcome: &HostOutcome, binding: &Binding) -> bool {
+    let mut left = outcome.certificates.iter().flat_map(|certificates| certificates.iter());
+    left.any(|left| left.certificate.secret == binding.certificate.secret)
+}
+
+fn outcome_of(
+    store: &Store,
+    host: &HostPattern,
+    ingresses: &[&Arc<Ingress>],
+    mut resolver: Resolver<'_>,
+) -> HostOutcome {
+    let now = resolver.now;
+    let offers: Vec<_> = ingresses.iter().map(|i| offer_of(i, host, &mut resolver)).collect();
 
     let bindings = match winner(&offers, now) {
         Some(winner) => {

@@ -24,12 +24,10 @@ pub(super) struct Classes<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NotServed {
     /// Its class belongs to another controller.
-    OtherClass,
+    Foreign,
     /// Its class does not exist and does not have the name of ours.
-    UnknownClass,
-    NoClass,
-    /// A canary, which brings no routes of its own.
-    Canary,
+    Unknown,
+    Classless,
 }
 
 impl<'a> Classes<'a> {
@@ -46,24 +44,28 @@ impl<'a> Classes<'a> {
         self.refusal(ingress).is_none()
     }
 
+    /// The same for routes and certificates, of which a canary brings none.
+    pub fn serves_as_main(&self, ingress: &Ingress) -> bool {
+        self.serves(ingress) && !is_canary(&ingress.metadata, self.settings)
+    }
+
     pub fn refusal(&self, ingress: &Ingress) -> Option<NotServed> {
-        let of_class = match (&ingress.class, ingress.metadata.annotations.get(CLASS_ANNOTATION)) {
+        match (&ingress.class, ingress.metadata.annotations.get(CLASS_ANNOTATION)) {
             (Some(class), _) => self.refusal_of_class(class),
             (None, Some(class)) if *class == self.settings.ingress_class => None,
-            (None, Some(_)) => Some(NotServed::OtherClass),
+            (None, Some(_)) => Some(NotServed::Foreign),
             (None, None) if self.serve_classless => None,
-            (None, None) => Some(NotServed::NoClass),
-        };
-        of_class.or_else(|| is_canary(&ingress.metadata, self.settings).then_some(NotServed::Canary))
+            (None, None) => Some(NotServed::Classless),
+        }
     }
 
     fn refusal_of_class(&self, name: &str) -> Option<NotServed> {
         match self.store.ingress_class(name) {
             Some(class) if class.controller == self.settings.controller_class => None,
             Some(_) if self.settings.ingress_class_by_name && name == self.settings.ingress_class => None,
-            Some(_) => Some(NotServed::OtherClass),
+            Some(_) => Some(NotServed::Foreign),
             None if name == self.settings.ingress_class => None,
-            None => Some(NotServed::UnknownClass),
+            None => Some(NotServed::Unknown),
         }
     }
 }

@@ -3,22 +3,28 @@
 //! The oldest Ingress wins a path, so the result does not depend on the order of arrival. What did not change
 //! stays the same `Arc` as before, and a route keeps its counters when its policy or its backend changes.
 
+mod canaries;
+
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use super::auth;
 use super::classes::Classes;
-use crate::annotations::{self, Effects, Redirects};
+use super::client_auth::{ClientAuths, Outcome, Wish};
+use crate::annotations::{self, ClientAuthDraft, Effects, Redirects};
 use crate::diagnostics::{Diagnostic, ObjectRef, Severity, quoted};
 use crate::names::HostPattern;
 use crate::settings::Settings;
+use crate::snapshot::canary::{Canary, CanaryRules};
 use crate::snapshot::clusters::{ClusterKey, ClusterMap};
 use crate::snapshot::hosts::{Action, Host, HttpsRedirect, Route, RoutePolicy};
 use crate::snapshot::paths::{PathMap, PathMatch, canonical_path};
 use crate::snapshot::redirects::{Location, Redirect};
 use crate::store::Store;
-use crate::store::objects::{Backend, Ingress, Kind, ObjectName, PathType};
+use crate::store::objects::{Backend, Ingress, IngressPath, Kind, ObjectName, PathType, ServicePortRef};
+use crate::tls::policy::TlsPolicy;
+use canaries::{Accepted, Canaries};
 
 /// Compiles hosts of one store; Ingresses that several of them share are looked at once.
 pub(super) struct Hosts<'a> {
@@ -28,6 +34,16 @@ pub(super) struct Hosts<'a> {
     /// What most Ingresses have.
     plain: SharedPolicy,
     prepared: HashMap<ObjectName, Prepared>,
+    client_auths: ClientAuths<'a>,
+}
+
+/// A host as it is now.
+pub(super) struct CompiledHost {
+    /// `None` where nobody has rules for it.
+    pub host: Option<Arc<Host>>,
+    pub found: Vec<Diagnostic>,
+    /// When to look again although nothing changed, in seconds since the Unix epoch.
+    pub recheck_at: Option<i64>,
 }
 
 /// A policy, and what becomes of it for paths that are never redirected to HTTPS.
@@ -43,6 +59,9 @@ struct Prepared {
     rules: Vec<(HostPattern, usize)>,
     policy: SharedPolicy,
     redirects: Redirects,
+    client_auth: ClientAuthDraft,
+    /// Set for a canary, of which nothing else counts but its backends, and the affinity of its policy.
+    canary: Option<Arc<CanaryRules>>,
     /// The annotation for whose sake no route of this Ingress is served.
     refusal: Option<&'static str>,
     /// The same for every route of its hosts.
@@ -63,20 +82,30 @@ enum Answer<'a> {
 type Claims<'a> = HashMap<(PathMatch, Box<str>), Claim<'a>>;
 
 impl<'a> Hosts<'a> {
-    pub fn new(store: &'a Store, classes: &'a Classes<'a>, settings: &'a Settings) -> Self {
+    /// `tls` is the TLS policy of hosts that ask clients for nothing, `now` in seconds since the Unix epoch.
+    pub fn new(
+        store: &'a Store,
+        classes: &'a Classes<'a>,
+        settings: &'a Settings,
+        tls: Arc<TlsPolicy>,
+        now: i64,
+    ) -> Self {
         let plain = SharedPolicy::new(annotations::plain_policy(settings));
-        Self { store, classes, settings, plain, prepared: HashMap::new() }
+        let client_auths = ClientAuths { store, settings, tls, now };
+        Self { store, classes, settings, plain, prepared: HashMap::new(), client_auths }
     }
 
-    /// The host as it is now, `None` where nobody has rules for it, and what there is to say.
+    /// The host as it is now, and what there is to say.
     pub fn compile_host(
         &mut self,
         pattern: &HostPattern,
         clusters: &ClusterMap,
         previous: Option<&Arc<Host>>,
-    ) -> (Option<Arc<Host>>, Vec<Diagnostic>) {
+    ) -> CompiledHost {
         let mut ingresses = self.store.ingresses_of_host(pattern);
         ingresses.retain(|ingress| self.classes.serves(ingress));
+        let (canaries, mut ingresses): (Vec<_>, Vec<_>) =
+            ingresses.into_iter().partition(|ingress| self.prepare(ingress).canary.is_some());
 
         let mut conflicts = Vec::new();
         let mut claims = Claims::new();
@@ -88,26 +117,37 @@ impl<'a> Hosts<'a> {
             claim_root(ingress, &mut claims);
         }
         self.redirect_root(&mut claims);
+        let canaries = self.canaries(&canaries, pattern, &claims, &mut conflicts);
         // A host without any path still is one: its requests get 404 and not the routes of a wildcard.
         let declared = *pattern != HostPattern::Any && !ingresses.is_empty();
         let sender = self.claim_www(pattern, &mut claims);
         if claims.is_empty() && !declared {
-            return (None, conflicts);
+            return CompiledHost { host: None, found: conflicts, recheck_at: None };
         }
+        let wishes: Vec<_> = ingresses
+            .iter()
+            .map(|&ingress| Wish { ingress, draft: self.prepare(ingress).client_auth.clone() })
+            .collect();
+        let auth = previous.and_then(|previous| previous.client_auth.as_ref());
+        let Outcome { auth: client_auth, mut found, recheck_at } =
+            self.client_auths.compile(pattern, &wishes, auth);
+        found.append(&mut conflicts);
         if !declared {
             ingresses.extend(sender);
         }
         // Rules without a host have no certificate of their own, so nothing to redirect to.
         let has_tls = *pattern != HostPattern::Any && ingresses.iter().any(|ingress| !ingress.tls.is_empty());
         let host_refusal = ingresses.iter().find_map(|ingress| self.prepare(ingress).host_refusal);
-        let routes = self.routes(pattern, claims, host_refusal, clusters, previous);
-        (Some(reuse_host(Host { pattern: pattern.clone(), routes, has_tls }, previous)), conflicts)
+        let routes = self.routes(pattern, claims, &canaries, host_refusal, clusters, previous);
+        let host = Host { pattern: pattern.clone(), routes, has_tls, client_auth };
+        CompiledHost { host: Some(reuse_host(host, previous)), found, recheck_at }
     }
 
     fn routes(
         &mut self,
         pattern: &HostPattern,
         claims: Claims,
+        canaries: &Canaries,
         host_refusal: Option<&'static str>,
         clusters: &ClusterMap,
         previous: Option<&Arc<Host>>,
@@ -117,7 +157,8 @@ impl<'a> Hosts<'a> {
             entries.map(|(kind, path, route)| ((kind, path, &route.ingress), route)).collect();
         PathMap::new(claims.into_iter().map(|((kind, path), claim)| {
             let ingress = &claim.ingress.metadata.name;
-            let route = Route {
+            let previous = before.get(&(kind, &*path, ingress)).copied();
+            let mut route = Route {
                 host: pattern.clone(),
                 path: path.clone(),
                 ingress: ingress.clone(),
@@ -130,11 +171,78 @@ impl<'a> Hosts<'a> {
                     None => self.action(&claim, clusters),
                 },
                 policy: self.policy(claim.ingress, &path),
+                canary: None,
                 stats: Arc::default(),
             };
-            let route = reuse_route(route, before.get(&(kind, &*path, ingress)).copied());
-            (kind, path, route)
+            let key = (kind, path);
+            if let (Action::Forward(_), Some(canary)) = (&route.action, canaries.get(&key)) {
+                route.canary = self.canary(&route, canary, clusters, previous);
+            }
+            let (kind, path) = key;
+            (kind, path, reuse_route(route, previous))
         }))
+    }
+
+    /// What `ingresses`, which are canaries, ask for and get.
+    fn canaries(
+        &mut self,
+        ingresses: &[&'a Arc<Ingress>],
+        pattern: &HostPattern,
+        claims: &Claims<'a>,
+        findings: &mut Vec<Diagnostic>,
+    ) -> Canaries<'a> {
+        let mut wishes = Vec::new();
+        for &ingress in ingresses {
+            let prepared = self.prepare(ingress);
+            let Some(rules) = prepared.canary.clone() else { continue };
+            let wish = |kind, path, field, backend| canaries::Wish {
+                ingress,
+                rules: rules.clone(),
+                kind,
+                path,
+                field,
+                backend,
+            };
+            for rule in prepared.rules_of(pattern).filter_map(|at| ingress.rules.get(at)) {
+                for path in &rule.paths {
+                    let Some((kind, canonical)) = canonical(path) else { continue };
+                    let field = format!("spec.rules[{}].http.paths[{}].path", rule.index, path.index);
+                    wishes.push(wish(kind, canonical, field, &path.backend));
+                }
+            }
+            if let Some(backend) = &ingress.default_backend {
+                wishes.push(wish(PathMatch::Prefix, "/".into(), "spec.defaultBackend".into(), backend));
+            }
+        }
+        canaries::accept(wishes, pattern, claims, findings)
+    }
+
+    /// The canary of `main`.
+    fn canary(
+        &mut self,
+        main: &Route,
+        canary: &Accepted<'_>,
+        clusters: &ClusterMap,
+        previous: Option<&Arc<Route>>,
+    ) -> Option<Box<Canary>> {
+        let Backend::Service { name, port } = canary.backend else { return None };
+        let mut policy = main.policy.clone();
+        if !canary.rules.sticky {
+            let affinity = self.prepare(canary.ingress).policy.redirected.affinity.clone();
+            policy = Arc::new(RoutePolicy { affinity, ..(*policy).clone() });
+        }
+        let route = Route {
+            host: main.host.clone(),
+            path: main.path.clone(),
+            ingress: main.ingress.clone(),
+            action: forward(canary.ingress, name, port, clusters),
+            policy,
+            canary: None,
+            stats: Arc::default(),
+        };
+        let previous = previous.and_then(|route| route.canary.as_ref());
+        let route = reuse_route(route, previous.map(|canary| &canary.route));
+        Some(Box::new(Canary { rules: canary.rules.clone(), route }))
     }
 
     /// `app-root` of the Ingress that serves `/`.
@@ -155,7 +263,7 @@ impl<'a> Hosts<'a> {
     fn claim_www(&mut self, pattern: &HostPattern, claims: &mut Claims<'a>) -> Option<&'a Arc<Ingress>> {
         let HostPattern::Exact(name) = pattern else { return None };
         let mut senders = self.store.ingresses_of_www_partner(pattern).into_iter();
-        let sender = senders.find(|i| self.classes.serves(i) && self.prepare(i).redirects.www)?;
+        let sender = senders.find(|i| self.classes.serves_as_main(i) && self.prepare(i).redirects.www)?;
         let location = Location::of_host(name.with_or_without_www()?.as_str());
         let status = Redirect::status(self.settings.http_redirect_code);
         let answer = Answer::Redirect(Arc::new(Redirect { status, location }));
@@ -172,10 +280,7 @@ impl<'a> Hosts<'a> {
             return Action::Redirect(redirect.clone());
         }
         let Backend::Service { name, port } = backend else { return Action::NotFound };
-        let namespace = claim.ingress.metadata.name.namespace.clone();
-        let key = ClusterKey { service: ObjectName::new(namespace, name.as_str()), port: port.clone() };
-        let shared = clusters.get(&key).map(|cluster| cluster.key.clone());
-        Action::Forward(shared.unwrap_or_else(|| Arc::new(key)))
+        forward(claim.ingress, name, port, clusters)
     }
 
     fn policy(&mut self, ingress: &Ingress, path: &str) -> Arc<RoutePolicy> {
@@ -200,7 +305,7 @@ impl<'a> Hosts<'a> {
 
 impl SharedPolicy {
     fn new(policy: RoutePolicy) -> Self {
-        let unredirected = RoutePolicy { redirect: HttpsRedirect::Never, ..policy.clone() };
+        let unredirected = RoutePolicy { redirect: HttpsRedirect::Exempt, ..policy.clone() };
         Self { redirected: Arc::new(policy), unredirected: Arc::new(unredirected) }
     }
 }
@@ -211,7 +316,7 @@ impl Prepared {
         let mut rules = Vec::with_capacity(ingress.rules.len());
         rules.extend(ingress.rules.iter().zip(0..).filter_map(|(rule, at)| Some((pattern(&rule.host)?, at))));
         rules.sort();
-        let Effects { mut policy, refusal, redirects, auth } =
+        let Effects { mut policy, refusal, redirects, auth, client_auth, canary } =
             annotations::effects(&ingress.metadata, settings);
         let auth = auth::of_route(ingress, auth, store);
         let refusal = refusal.or(auth.as_ref().err().copied());
@@ -225,6 +330,8 @@ impl Prepared {
             rules,
             policy,
             redirects,
+            client_auth,
+            canary,
             refusal: refusal.or_else(|| protections().next()),
             host_refusal: protections().find(|annotation| annotations::protects_host(annotation)),
         }
@@ -248,24 +355,41 @@ fn claim_paths<'a>(
 ) {
     for rule in rules.filter_map(|at| ingress.rules.get(at)) {
         for path in &rule.paths {
-            let written = if path.path.is_empty() { "/" } else { &path.path };
-            let Ok(canonical) = canonical_path(written) else { continue };
-            let kind = match path.kind {
-                PathType::Exact => PathMatch::Exact,
-                PathType::Prefix | PathType::ImplementationSpecific => PathMatch::Prefix,
-            };
-            match claims.entry((kind, canonical.as_ref().into())) {
+            let Some(key) = canonical(path) else { continue };
+            match claims.entry(key) {
                 Entry::Vacant(entry) => {
                     entry.insert(Claim { ingress, answer: Answer::Backend(&path.backend) });
                 }
                 Entry::Occupied(entry) => {
                     let field = format!("spec.rules[{}].http.paths[{}].path", rule.index, path.index);
                     let winner = &entry.get().ingress.metadata.name;
-                    conflicts.push(path_conflict(ingress, field, pattern, written, winner));
+                    conflicts.push(path_conflict(ingress, field, pattern, written(path), winner));
                 }
             }
         }
     }
+}
+
+/// The path as the Ingress has it.
+fn written(path: &IngressPath) -> &str {
+    if path.path.is_empty() { "/" } else { &path.path }
+}
+
+/// The path in its canonical form, if it is one, and what is compared with it.
+fn canonical(path: &IngressPath) -> Option<(PathMatch, Box<str>)> {
+    let kind = match path.kind {
+        PathType::Exact => PathMatch::Exact,
+        PathType::Prefix | PathType::ImplementationSpecific => PathMatch::Prefix,
+    };
+    canonical_path(written(path)).ok().map(|canonical| (kind, canonical.as_ref().into()))
+}
+
+/// To a Service in the namespace of `ingress`.
+fn forward(ingress: &Ingress, service: &str, port: &ServicePortRef, clusters: &ClusterMap) -> Action {
+    let namespace = ingress.metadata.name.namespace.clone();
+    let key = ClusterKey { service: ObjectName::new(namespace, service), port: port.clone() };
+    let shared = clusters.get(&key).map(|cluster| cluster.key.clone());
+    Action::Forward(shared.unwrap_or_else(|| Arc::new(key)))
 }
 
 /// A default backend serves what no rule takes: of the hosts that its Ingress has rules for, or, where it has
@@ -302,7 +426,8 @@ fn path_conflict(
 
 fn reuse_route(new: Route, previous: Option<&Arc<Route>>) -> Arc<Route> {
     let Some(previous) = previous else { return Arc::new(new) };
-    if previous.action == new.action && previous.policy == new.policy {
+    let same = previous.action == new.action && previous.policy == new.policy;
+    if same && previous.canary == new.canary {
         return previous.clone();
     }
     Arc::new(Route { stats: previous.stats.clone(), ..new })
@@ -310,7 +435,11 @@ fn reuse_route(new: Route, previous: Option<&Arc<Route>>) -> Arc<Route> {
 
 fn reuse_host(new: Host, previous: Option<&Arc<Host>>) -> Arc<Host> {
     let same = |previous: &&Arc<Host>| {
+        let auths = previous.client_auth.as_ref().zip(new.client_auth.as_ref());
         previous.has_tls == new.has_tls
+            && auths.map_or(previous.client_auth.is_none() == new.client_auth.is_none(), |(a, b)| {
+                Arc::ptr_eq(a, b)
+            })
             && previous.routes.iter().count() == new.routes.iter().count()
             && previous.routes.entries().zip(new.routes.entries()).all(
                 |((old_kind, old_path, old), (kind, path, route))| {

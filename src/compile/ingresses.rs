@@ -20,17 +20,15 @@ pub(super) fn diagnose_ingress(
 ) -> Vec<Diagnostic> {
     let mut findings =
         Findings { object: ObjectRef::new(Kind::Ingress, &ingress.metadata.name), found: Vec::new() };
-    match classes.refusal(ingress) {
-        None => {}
-        Some(NotServed::Canary) => findings.canary(),
-        Some(reason) => {
-            findings.class(reason, ingress, settings);
-            return findings.found;
-        }
+    if let Some(reason) = classes.refusal(ingress) {
+        findings.class(reason, ingress, settings);
+        return findings.found;
     }
     findings.found.extend(annotations::diagnose(&ingress.metadata, settings));
-    findings.found.extend(auth::finding(ingress, settings, store));
-    findings.found.extend(certificates::ingress_tls_findings(ingress));
+    if !annotations::is_canary(&ingress.metadata, settings) {
+        findings.found.extend(auth::finding(ingress, settings, store));
+        findings.found.extend(certificates::ingress_tls_findings(ingress));
+    }
     for rule in &ingress.rules {
         findings.rule(rule, ingress.default_backend.is_some());
     }
@@ -56,28 +54,19 @@ impl Findings {
         let class = quoted(ingress.class.as_deref().unwrap_or_default());
         let ours = &settings.ingress_class;
         let (reason, message) = match reason {
-            NotServed::OtherClass if settings.source == Source::Directory => {
+            NotServed::Foreign if settings.source == Source::Directory => {
                 ("OtherIngressClass", "Not served: its class belongs to another controller.".into())
             }
-            NotServed::UnknownClass => (
+            NotServed::Unknown => (
                 "IngressClassNotFound",
                 format!("Not served: there is no IngressClass {class}, and ours is called {ours}."),
             ),
-            NotServed::NoClass => {
+            NotServed::Classless => {
                 ("NoIngressClass", format!("Not served: it has no class; ours is called {ours}."))
             }
-            NotServed::OtherClass | NotServed::Canary => return,
+            NotServed::Foreign => return,
         };
         self.add(Severity::Info, "spec.ingressClassName".into(), reason, message);
-    }
-
-    fn canary(&mut self) {
-        self.add(
-            Severity::Warning,
-            "metadata.annotations".into(),
-            "CanaryNotServed",
-            "Canaries are not supported yet; all requests go to the main Ingress.".into(),
-        );
     }
 
     fn rule(&mut self, rule: &IngressRule, has_default: bool) {

@@ -8,6 +8,7 @@
 mod auth;
 pub mod certificates;
 mod classes;
+mod client_auth;
 mod clusters;
 mod external_names;
 mod handed_on;
@@ -158,7 +159,7 @@ pub fn compile(
     for key in &scope.clusters {
         next.compile_cluster(store, &classes, key);
     }
-    let mut hosts = Hosts::new(store, &classes, settings);
+    let mut hosts = Hosts::new(store, &classes, settings, next.snapshot.tls.clone(), now);
     for pattern in &scope.hosts {
         next.compile_host(&mut hosts, pattern);
     }
@@ -231,11 +232,13 @@ impl Compiled {
 
     fn compile_host(&mut self, hosts: &mut Hosts, pattern: &HostPattern) {
         let before = self.snapshot.hosts.get(pattern).cloned();
-        let (after, found) = hosts.compile_host(pattern, &self.snapshot.clusters, before.as_ref());
-        if !same(&before, &after) {
-            self.snapshot.hosts.set(pattern, after);
+        let after = hosts.compile_host(pattern, &self.snapshot.clusters, before.as_ref());
+        if !same(&before, &after.host) {
+            self.snapshot.hosts.set(pattern, after.host);
         }
-        self.report.set(Subject::Host(pattern.clone()), found);
+        let subject = Subject::Host(pattern.clone());
+        self.report.set(subject.clone(), after.found);
+        self.rechecks.set(subject, after.recheck_at);
     }
 }
 
@@ -255,7 +258,7 @@ impl Compiled {
         let outcome = certificates::compile_host_certificates(
             store,
             pattern,
-            tls_ingresses(store, classes, &self.snapshot.settings, pattern),
+            &tls_ingresses(store, classes, &self.snapshot.settings, pattern),
             before.as_ref().or(self.handed_on.get(pattern)),
             grace,
             waits,
@@ -357,7 +360,7 @@ fn tls_ingresses<'a>(
     settings: &Settings,
     host: &HostPattern,
 ) -> Vec<&'a Arc<Ingress>> {
-    let has_say = |ingress: &&Arc<Ingress>| !ingress.tls.is_empty() && classes.serves(ingress);
+    let has_say = |ingress: &&Arc<Ingress>| !ingress.tls.is_empty() && classes.serves_as_main(ingress);
     let mut ingresses = store.ingresses_of_host(host);
     ingresses.retain(has_say);
     if ingresses.is_empty() {
@@ -414,20 +417,24 @@ impl Scope {
             return Self::everything(store, changes, settings, previous);
         }
         let due: BTreeSet<_> = previous.rechecks.due(now).collect();
-        let hosts_due = due.iter().filter_map(|subject| match subject {
+        let certificates_due = due.iter().filter_map(|subject| match subject {
             Subject::Certificates(pattern) => Some(pattern),
+            _ => None,
+        });
+        let hosts_due = due.iter().filter_map(|subject| match subject {
+            Subject::Host(pattern) => Some(pattern),
             _ => None,
         });
         let changed = |secret: &Option<ObjectName>| {
             secret.as_ref().is_some_and(|secret| changes.secrets.contains(secret))
         };
         Self {
-            hosts: changes.hosts.iter().cloned().collect(),
+            hosts: changes.hosts.iter().chain(hosts_due).cloned().collect(),
             certificates: changes
                 .hosts
                 .iter()
                 .chain(&changes.certificates)
-                .chain(hosts_due)
+                .chain(certificates_due)
                 .chain(previous.handed_on.keys().filter(|host| **host != HostPattern::Any))
                 .cloned()
                 .collect(),

@@ -1,7 +1,9 @@
 //! Objects are built here by hand; how manifests become objects is tested with the sources.
 
 mod backends;
+mod canaries;
 mod certificates;
+mod client_auth;
 mod incremental;
 mod mutations;
 mod objects;
@@ -115,11 +117,20 @@ impl World {
         let mut lines = Vec::new();
         for pattern in snapshot.hosts.patterns() {
             let host = snapshot.hosts.get(&pattern).unwrap();
-            lines.push(format!("host {pattern} tls={}", host.has_tls));
+            lines.push(format!("host {pattern} tls={} {}", host.has_tls, client_auth::view(host)));
             for (kind, path, route) in host.routes.entries() {
-                let Route { host, path: own, ingress, action, policy, stats: _ } = &**route;
+                let Route { host, path: own, ingress, action, policy, canary, stats: _ } = &**route;
                 assert_eq!((host, &**own), (&pattern, path));
                 lines.push(format!("route {pattern} {kind:?} {path} {ingress} {action:?} {policy:?}"));
+                if let Some(canary) = canary {
+                    let Route { host, path: own, ingress, action, policy, canary: none, stats: _ } =
+                        &*canary.route;
+                    assert_eq!((host, &**own, none.is_none()), (&pattern, path, true));
+                    lines.push(format!(
+                        "canary {pattern} {kind:?} {path} {ingress} {action:?} {policy:?} {:?}",
+                        canary.rules
+                    ));
+                }
             }
         }
         for cluster in snapshot.clusters.0.values() {

@@ -21,6 +21,10 @@ const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 const X_ORIGINAL_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-original-forwarded-for");
 const X_ORIGINAL_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-original-forwarded-host");
 pub const FORWARDED: HeaderName = HeaderName::from_static("forwarded");
+pub const SSL_CLIENT_CERT: HeaderName = HeaderName::from_static("ssl-client-cert");
+pub const SSL_CLIENT_ISSUER_DN: HeaderName = HeaderName::from_static("ssl-client-issuer-dn");
+pub const SSL_CLIENT_SUBJECT_DN: HeaderName = HeaderName::from_static("ssl-client-subject-dn");
+pub const SSL_CLIENT_VERIFY: HeaderName = HeaderName::from_static("ssl-client-verify");
 pub const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 pub const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 pub const X_FORWARDED_PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
@@ -43,7 +47,7 @@ enum Fate {
 
 /// The fields that the gateway itself sets. No other spelling may imitate them, and none may come after a body. A name
 /// under which another goes on stands before it.
-const MANAGED: [(HeaderName, Fate); 13] = [
+const MANAGED: [(HeaderName, Fate); 17] = [
     (X_ORIGINAL_FORWARDED_FOR, Fate::Dropped),
     (X_ORIGINAL_FORWARDED_HOST, Fate::Dropped),
     (X_FORWARDED_FOR, Fate::Renamed(X_ORIGINAL_FORWARDED_FOR)),
@@ -54,6 +58,10 @@ const MANAGED: [(HeaderName, Fate); 13] = [
     (X_REAL_IP, Fate::Dropped),
     (X_SCHEME, Fate::Dropped),
     (FORWARDED, Fate::Dropped),
+    (SSL_CLIENT_CERT, Fate::Dropped),
+    (SSL_CLIENT_ISSUER_DN, Fate::Dropped),
+    (SSL_CLIENT_SUBJECT_DN, Fate::Dropped),
+    (SSL_CLIENT_VERIFY, Fate::Dropped),
     (X_FORWARDED_CLIENT_CERT, Fate::Decided),
     (X_REQUEST_ID, Fate::Decided),
     (HOST, Fate::Decided),
@@ -99,7 +107,7 @@ pub fn stays_here(name: &str) -> bool {
 /// Whether a field says something that is the gateway's to say.
 fn is_claim(name: &HeaderName) -> bool {
     // A glance that is enough for nearly all fields.
-    matches!(name.as_str().as_bytes(), [b'x', b'-', ..] | [b'f', ..])
+    matches!(name.as_str().as_bytes(), [b'x', b'-', ..] | [b'f', ..] | [b's', b's', ..])
         && MANAGED.iter().any(|(managed, fate)| *fate != Fate::Decided && managed == name)
 }
 

@@ -3,10 +3,13 @@
 //! Everything here lives on one worker thread and is `!Send` where that is cheaper: no lock and no channel lies
 //! on the way of a request.
 
+mod affinity;
 mod answers;
 pub mod body;
+mod canary;
 mod client_cert_header;
 mod client_stream;
+mod cookies;
 mod cork;
 mod cross_origin;
 mod date;

@@ -3,19 +3,23 @@
 //! 1. **read**: method (405), number of fields (431), the client's network (403), host and path (400) are made canonical or
 //!    refused.
 //! 2. **connection**: the host must be one this TLS connection may speak for (421).
-//! 3. **route**: host and path choose a route in the current snapshot (404).
+//! 3. **route**: host and path choose a route in the current snapshot (404), after the client has shown the certificate that
+//!    the host asks for (400, 403).
 //! 4. **redirect**: preflights of other origins are answered, requests that the route sends elsewhere go there, plain HTTP
-//!    to HTTPS.
-//! 5. **request**: the route must be for this client (403) and the client within its limits (503) and with its
-//!    password (401), the route open and its backend known (503), size is bounded (413), header fields are made
-//!    fit for the backend.
+//!    to HTTPS. In the clear, the host must ask for no certificate (403).
+//! 5. **request**: the route must be for this client (403), and the client within its limits (503) and with its password
+//!    (401); the route must be open (503), may have a canary that takes the request, its backend must be known (503), the
+//!    session is told by its cookie, size is bounded (413), header fields are made fit for the backend.
 //! 6. **forward**: an endpoint that the policies there admit the client to (403) answers, or the failure is told
 //!    (502, 503, 504).
-//! 7. **response**: fields of the backend's connection go, ours are set, about other origins too; the record ends with the body.
+//! 7. **response**: fields of the backend's connection go, ours are set, about other origins too, with the cookie of a
+//!    new session; the record ends with the body.
 //!
-//! Phases 1 to 5 never wait, but for a password that is slow to check, and hold no snapshot afterwards: only the route and its backend.
+//! Phases 1 to 5 never wait, but for a password that is slow to check, and hold no snapshot afterwards: only the route and
+//! its backend.
 
 mod access;
+mod client_auth;
 mod redirects;
 mod refusal;
 mod target;
@@ -28,11 +32,13 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
 
-use http::header::{CONTENT_LENGTH, HOST, SERVER, STRICT_TRANSPORT_SECURITY};
+use http::header::{CONTENT_LENGTH, HOST, SERVER, SET_COOKIE, STRICT_TRANSPORT_SECURITY};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 
+use super::affinity::Session;
 use super::answers;
 use super::body::{Body, Limited, Recorded};
+use super::canary;
 use super::client_cert_header;
 use super::client_stream::ClientStream;
 use super::cross_origin::CrossOrigin;
@@ -42,15 +48,15 @@ use super::headers::{self, Claimed, ClientFields, Connection};
 use super::http1::HeadError;
 use super::record::{Record, new_request_id};
 use super::service::{Limits, Service};
-use super::upstream::Way;
 use super::upstream::error::{Reason, UpstreamError};
 use super::upstream::http1::Upgraded;
+use super::upstream::{Target, Way};
 use super::worker::Worker;
 use crate::names::canonical_host;
 use crate::net::relay::relay;
 use crate::snapshot::Snapshot;
 use crate::snapshot::clusters::{Cluster, Endpoint};
-use crate::snapshot::hosts::{Action, Route};
+use crate::snapshot::hosts::{Action, Host, Route};
 use crate::snapshot::passwords::BasicAuth;
 use crate::tls::accept::ServedIdentity;
 use crate::tls::hbone_client::Via;
@@ -76,6 +82,18 @@ struct Destination {
     auth: Option<Arc<BasicAuth>>,
     /// In place of those of the connection, where the peer speaks for another.
     fields: Option<ClientFields>,
+    /// What the backend is told about the client's certificate, where the host asks for one.
+    shown: Option<client_auth::Shown>,
+    /// Where sessions of the route stay with one endpoint.
+    session: Option<Box<Session>>,
+}
+
+impl Destination {
+    /// The cookie of the session, where the client has to be told.
+    fn cookie(&self) -> Option<HeaderValue> {
+        let cookie = &self.route.policy.affinity.as_ref()?.cookie;
+        self.session.as_ref()?.cookie(&self.cluster, cookie, &self.route.path)
+    }
 }
 
 impl Client {
@@ -112,9 +130,10 @@ impl Client {
         let forwarded = {
             let admit = |endpoint: &Endpoint| self.admit(&guard, &destination, endpoint);
             let (cluster, policy) = (&destination.cluster, &destination.route.policy);
+            let target = Target { cluster, policy, session: destination.session.as_deref() };
             let about = destination.fields.as_ref().unwrap_or(&self.fields);
             let retries = settings.retries;
-            let forward = self.worker.upstream.forward(cluster, policy, retries, &admit, about, request);
+            let forward = self.worker.upstream.forward(target, retries, &admit, about, request);
             let mut forward = pin!(forward);
             poll_fn(|cx| match guard.poll_denied(cx) {
                 Poll::Ready(()) => Poll::Ready(Err(Reason::PolicyChanged.into())),
@@ -138,6 +157,9 @@ impl Client {
                 headers::strip_response(headers, status);
                 if !settings.settings.server_tokens {
                     headers.remove(SERVER);
+                }
+                if let Some(cookie) = destination.cookie() {
+                    headers.append(SET_COOKIE, cookie);
                 }
                 response
             }
@@ -234,11 +256,23 @@ impl Client {
         let mut destination = self.worker.with_snapshot(|snapshot| {
             let found = host.map_or(snapshot.hosts.any.as_ref(), |host| snapshot.hosts.find(host));
             if let Some(identity) = &self.tls {
-                may_speak_for(identity, snapshot, host)?;
+                may_speak_for(identity, snapshot, host, found)?;
             }
-            let route = found.and_then(|host| Some((host, host.routes.find(request.uri().path())?)));
-            let Some((host_rules, route)) = route else { return Err(Refusal::no_route()) };
-            record.route = Some(route.clone());
+            let route = found.and_then(|host| host.routes.find(request.uri().path()));
+            record.route = route.cloned();
+            let question = Question {
+                request,
+                host,
+                authority: authority.as_ref(),
+                https: self.connection.https,
+                claimed: claimed.as_ref(),
+            };
+            let auth = found.and_then(|host| host.client_auth.as_deref());
+            let mut shown = match (auth, &self.tls) {
+                (Some(auth), Some(tls)) => Some(client_auth::admit(auth, tls, &question)?),
+                _ => None,
+            };
+            let Some((host_rules, route)) = found.zip(route) else { return Err(Refusal::no_route()) };
             let rules = route.policy.cors.as_ref().filter(|_| !matches!(route.action, Action::Refuse(_)));
             if let Some(cors) = rules {
                 let cross_origin = CrossOrigin::new(cors, request.headers());
@@ -247,22 +281,26 @@ impl Client {
                 }
                 record.cross_origin = Some(cross_origin);
             }
-            let question = Question {
-                request,
-                host,
-                authority: authority.as_ref(),
-                https: self.connection.https,
-                claimed: claimed.as_ref(),
-            };
             if let Some(redirect) = question.to_https(host_rules, route, settings) {
                 return Err(redirect);
+            }
+            if let (Some(auth), None) = (auth, &self.tls) {
+                shown = Some(client_auth::admit_in_clear(auth, route)?);
             }
             if let Action::Redirect(redirect) = &route.action {
                 return Err(question.follow(redirect));
             }
             let entry = self.enter(route, client, &settings.settings, record.started())?;
             record.slot = entry.slot;
-            match &route.action {
+            let headers = request.headers();
+            let taken = match &route.canary {
+                Some(canary) => canary::choose(route, canary, headers, &snapshot.clusters),
+                None => route,
+            };
+            if !Arc::ptr_eq(taken, route) {
+                record.route = Some(taken.clone());
+            }
+            match &taken.action {
                 Action::NotFound | Action::Redirect(_) => Err(Refusal::no_route()),
                 Action::Refuse(annotation) => Err(Refusal::new(
                     StatusCode::SERVICE_UNAVAILABLE,
@@ -270,12 +308,14 @@ impl Client {
                     format!("this route asks for a protection that the gateway cannot give: {annotation}"),
                 )),
                 Action::Forward(key) => match snapshot.clusters.get(key) {
-                    Some(cluster) => Ok(Destination {
-                        route: route.clone(),
-                        cluster: cluster.clone(),
-                        auth: entry.auth,
-                        fields: None,
-                    }),
+                    Some(cluster) => {
+                        let session = taken.policy.affinity.as_ref().map(|affinity| {
+                            let is_split = route.canary.as_ref().is_some_and(|canary| canary.rules.sticky);
+                            Box::new(Session::new(headers, affinity, question.is_https(), is_split))
+                        });
+                        let (route, cluster) = (taken.clone(), cluster.clone());
+                        Ok(Destination { route, cluster, auth: entry.auth, fields: None, shown, session })
+                    }
                     None => Err(Refusal::new(
                         StatusCode::SERVICE_UNAVAILABLE,
                         "no_backend",
@@ -288,6 +328,9 @@ impl Client {
         bound_body(request, policy.max_body, record)?;
         request.body_mut().allow_pause_answered(policy.read_timeout);
         destination.fields = self.set_headers(request, authority, settings, claimed, record);
+        if let Some(shown) = destination.shown.take() {
+            shown.insert_into(request.headers_mut());
+        }
         Ok(destination)
     }
 
@@ -405,12 +448,14 @@ fn via(snapshot: &Snapshot, address: SocketAddr) -> Option<Via> {
     Some(Via { client: client.clone(), peer: peer.clone() })
 }
 
-/// Whether a request for `host` may come over a connection made for `identity`: the certificate served must be
-/// good for it, and the port must ask the same of clients still.
+/// Whether a request for `host`, whose rules are `found`, may come over a connection made for `identity`: the certificate
+/// served must be good for it, and all that is asked of its clients now must have been asked of this one. Where other
+/// authorities have come since for the host that the connection was made for, the client is judged by those.
 fn may_speak_for(
     identity: &ServedIdentity,
     snapshot: &Snapshot,
     host: Option<&str>,
+    found: Option<&Arc<Host>>,
 ) -> Result<(), Box<Refusal>> {
     let sni = identity.sni.as_ref().map(|name| name.as_str());
     let covered = match host {
@@ -421,15 +466,22 @@ fn may_speak_for(
         }
         None => true,
     };
-    let same = snapshot.tls_policy(identity.port).is_some_and(|policy| identity.policy.admits(policy));
-    if covered && same {
+    let asked = snapshot.tls_policy(identity.port, found).is_some_and(|policy| {
+        let renewed = || policy.authorities().and(identity.policy.authorities()).is_some() && sni == host;
+        identity.policy.admits(policy) || renewed()
+    });
+    if covered && asked {
         return Ok(());
     }
-    Err(Refusal::new(
+    Err(misdirected())
+}
+
+fn misdirected() -> Box<Refusal> {
+    Refusal::new(
         StatusCode::MISDIRECTED_REQUEST,
         "misdirected",
         "this connection was not made for the host of the request",
-    ))
+    )
 }
 
 /// Refuses a body that says it is too large, and cuts one off that turns out to be.

@@ -403,8 +403,8 @@ settings! {
     /// Status of redirects to HTTPS: 301, 302, 303, 307 or 308.
     http_redirect_code: u16 = 308,
         Dynamic, None, "301";
-    /// Paths that are never redirected to HTTPS, and that what another Ingress asks of their host (`auth-tls-*`,
-    /// `server-snippet`) does not close: those of Ingress rules that start with one of these. The path of the request
+    /// Paths that are never redirected to HTTPS, and that what another Ingress asks of their host (`auth-tls-*` in the
+    /// clear, `server-snippet`) does not close: those of Ingress rules that start with one of these. The path of the request
     /// does not count.
     no_tls_redirect_locations: Vec<String> = vec!["/.well-known/acme-challenge".into()],
         Dynamic, None, "/.well-known/acme-challenge, /healthz";

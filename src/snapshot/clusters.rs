@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use aws_lc_rs::digest;
+
 use super::SharedMap;
 use crate::names::object::{ObjectName, ServicePortRef};
 
@@ -49,6 +51,9 @@ pub struct Cluster {
     pub endpoints: Box<[Arc<Endpoint>]>,
     /// Why there is no endpoint, in words for an error page and a log: `None` while there is one.
     pub unavailable: Option<&'static str>,
+    /// What sessions know the endpoints by, in their order.
+    ids: Box<[u64]>,
+    tag: u32,
     next: AtomicUsize,
 }
 
@@ -58,7 +63,22 @@ impl Cluster {
         endpoints: impl Into<Box<[Arc<Endpoint>]>>,
         unavailable: Option<&'static str>,
     ) -> Self {
-        Self { key, endpoints: endpoints.into(), unavailable, next: AtomicUsize::new(0) }
+        let endpoints = endpoints.into();
+        let name = key.to_string();
+        let ids = endpoints.iter().map(|endpoint| hash(&[&name, &endpoint.to_string()])).collect();
+        // The other half would do as well: one of the two has to go.
+        let tag = (hash(&[&name]) >> 32) as u32;
+        Self { key, endpoints, unavailable, ids, tag, next: AtomicUsize::new(0) }
+    }
+
+    /// The identities of the endpoints, in their order: the same in every version and replica of the gateway.
+    pub fn ids(&self) -> &[u64] {
+        &self.ids
+    }
+
+    /// Tells the backend from others, in every version and replica.
+    pub fn tag(&self) -> u32 {
+        self.tag
     }
 
     /// The next endpoint in turn; shared by all workers.
@@ -69,6 +89,17 @@ impl Cluster {
         let turn = self.next.fetch_add(1, Ordering::Relaxed);
         self.endpoints.get(turn % self.endpoints.len())
     }
+}
+
+/// Of texts and where each ends, from which nobody reads the texts.
+fn hash(texts: &[&str]) -> u64 {
+    let mut context = digest::Context::new(&digest::SHA256);
+    for text in texts {
+        context.update(text.as_bytes());
+        context.update(b"\0");
+    }
+    let digest = context.finish();
+    digest.as_ref().first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes))
 }
 
 /// Where to connect to.

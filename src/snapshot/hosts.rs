@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use super::SharedMap;
 use super::access::SourceRanges;
+use super::affinity::Affinity;
+use super::canary::Canary;
+use super::client_auth::ClientAuth;
 use super::clusters::ClusterKey;
 use super::cors::Cors;
 use super::limits::Limits;
@@ -21,9 +24,20 @@ pub struct HostMap {
     pub exact: SharedMap<HostName, Arc<Host>>,
     pub wildcard: SharedMap<HostName, Arc<Host>>,
     pub any: Option<Arc<Host>>,
+    /// How many of them ask clients for certificates.
+    asking: usize,
 }
 
 impl HostMap {
+    /// The host that a handshake for `sni` (canonical) is with, if any asks clients for certificates: where none does, a
+    /// handshake has no need to know.
+    pub fn asking(&self, sni: Option<&str>) -> Option<&Arc<Host>> {
+        if self.asking == 0 {
+            return None;
+        }
+        sni.map_or(self.any.as_ref(), |sni| self.find(sni))
+    }
+
     /// The host that serves `host` (canonical): exact, then wildcard, then the rules without a host. An exact
     /// host without a fitting path does not fall through to a wildcard.
     pub fn find(&self, host: &str) -> Option<&Arc<Host>> {
@@ -46,6 +60,9 @@ impl HostMap {
 
     /// Puts `host` in the place of this pattern's entry, or takes the entry out.
     pub fn set(&mut self, pattern: &HostPattern, host: Option<Arc<Host>>) {
+        let asks =
+            |host: Option<&Arc<Host>>| usize::from(host.is_some_and(|host| host.client_auth.is_some()));
+        self.asking = self.asking + asks(host.as_ref()) - asks(self.get(pattern));
         let (map, name) = match pattern {
             HostPattern::Exact(name) => (&mut self.exact, name),
             HostPattern::Wildcard(parent) => (&mut self.wildcard, parent),
@@ -74,6 +91,8 @@ pub struct Host {
     pub routes: PathMap<Arc<Route>>,
     /// An Ingress of this host has a `tls` section: plain HTTP is redirected unless a route says otherwise.
     pub has_tls: bool,
+    /// What is asked of clients' certificates, for all of its routes; `None` is nothing.
+    pub client_auth: Option<Arc<ClientAuth>>,
 }
 
 /// What happens to requests of one path of one host.
@@ -84,6 +103,8 @@ pub struct Route {
     pub ingress: ObjectName,
     pub action: Action,
     pub policy: Arc<RoutePolicy>,
+    /// Another route for some of the requests, where this one forwards.
+    pub canary: Option<Box<Canary>>,
     /// Goes on counting when the route changes.
     pub stats: Arc<RouteStats>,
 }
@@ -124,12 +145,16 @@ pub struct RoutePolicy {
     pub read_timeout: Duration,
     /// Longest wait between two writes of the request.
     pub send_timeout: Duration,
+    /// Sessions stay with one endpoint.
+    pub affinity: Option<Arc<Affinity>>,
 }
 
 /// When plain HTTP is answered with a redirect to HTTPS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HttpsRedirect {
     Never,
+    /// As `Never`, and nor is a certificate asked of a client in the clear: the challenges of the host's own certificate.
+    Exempt,
     /// `ssl-redirect`: where the host has TLS.
     IfTls,
     /// `force-ssl-redirect`.

@@ -5,7 +5,10 @@
 //! one among 100 costs. Nothing here knows a Kubernetes type beyond names.
 
 pub mod access;
+pub mod affinity;
+pub mod canary;
 pub mod certificates;
+pub mod client_auth;
 pub mod clusters;
 pub mod cors;
 pub mod hosts;
@@ -26,7 +29,7 @@ use crate::tls::mesh::MeshTrust;
 use crate::tls::policy::TlsPolicy;
 use certificates::{CertificateMap, HostCertificates};
 use clusters::ClusterMap;
-use hosts::HostMap;
+use hosts::{Host, HostMap};
 use workloads::Workloads;
 
 /// Everything the workers serve by.
@@ -38,7 +41,7 @@ pub struct Snapshot {
     pub certificates: CertificateMap,
     pub hosts: HostMap,
     pub clusters: ClusterMap,
-    /// The TLS policy of the HTTPS port.
+    /// The TLS policy of the HTTPS port, for hosts that ask no client for a certificate.
     pub tls: Arc<TlsPolicy>,
     /// The TLS policy of the mesh port; `None` while there are no root certificates to verify clients with.
     pub mesh: Option<Arc<TlsPolicy>>,
@@ -83,11 +86,18 @@ impl Snapshot {
         }
     }
 
-    /// The TLS policy of one of the ports: the one function that decides it, in the handshake and again for each
-    /// request, and so the one place where a policy per host would enter. `None` where there is none to be had.
-    pub fn tls_policy(&self, port: TlsPort) -> Option<&Arc<TlsPolicy>> {
+    /// The TLS policy of one of the ports for a host: the one function that decides it, in the handshake and again for
+    /// each request. `None` where there is none to be had.
+    pub fn tls_policy<'a>(
+        &'a self,
+        port: TlsPort,
+        host: Option<&'a Arc<Host>>,
+    ) -> Option<&'a Arc<TlsPolicy>> {
         match port {
-            TlsPort::Https => Some(&self.tls),
+            TlsPort::Https => {
+                let check = host.and_then(|host| host.client_auth.as_ref()?.check());
+                Some(check.and_then(|check| check.policy.as_ref()).unwrap_or(&self.tls))
+            }
             TlsPort::Mesh => self.mesh.as_ref(),
         }
     }

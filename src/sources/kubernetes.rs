@@ -5,8 +5,6 @@
 //! being of the type that is watched. Objects stay as they were for as long as the API server is away, also across
 //! a start: `kept` has them on disk.
 
-mod api;
-mod backoff;
 mod config_map;
 mod hub;
 mod keeper;
@@ -28,10 +26,9 @@ use tokio::sync::watch::Receiver;
 use tokio::task::JoinSet;
 
 use super::Batch;
+use crate::api_server::Api;
 use crate::settings::Settings;
 use crate::store::objects::Kind;
-pub use api::{Api, ApiError, connect};
-pub use backoff::Backoff;
 pub use config_map::{kept_config_map, read_config_map};
 use hub::Hub;
 pub use keeper::Keep;

@@ -26,7 +26,7 @@ use objects::{
 };
 pub use policies::LastGood;
 pub use references::{SecretNameError, ingress_hosts, ingress_secrets, own_secret, www_partners};
-use references::{ingress_clusters, pem_hosts, service_of, staplable_leaf, user_secrets};
+use references::{client_ca_secrets, ingress_clusters, pem_hosts, service_of, staplable_leaf, user_secrets};
 use table::{Entry, Table};
 
 /// The key of a ConfigMap that holds the root certificates of a mesh, as istiod writes it.
@@ -391,6 +391,9 @@ impl Store {
         for ingress in ingresses {
             self.changes.certificates.extend(ingress_hosts(ingress));
             self.changes.certificates.extend(www_partners(ingress));
+            if client_ca_secrets(ingress).any(|named| named == *secret) {
+                self.changes.hosts.extend(ingress_hosts(ingress));
+            }
             if user_secrets(ingress).any(|named| named == *secret) {
                 self.changes.hosts.extend(ingress_hosts(ingress));
                 self.changes.ingresses.insert(ingress.metadata.name.clone());

@@ -44,6 +44,7 @@ fn secret(name: &str) -> Object {
         ticket_keys: None,
         authorities: None,
         users: Default::default(),
+        client_ca: None,
     })
 }
 

@@ -7,13 +7,15 @@ use bytes::Bytes;
 use h2::client::{ResponseFuture, SendRequest};
 use h2::{RecvStream, SendStream};
 use http::{HeaderMap, Request};
+use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 
+use super::certificates::PemPair;
 use super::message::{Fields, Response};
-use super::wire::client_config;
+use super::wire::{client_config, mutual_config};
 
 /// One connection.
 pub struct Http2 {
@@ -29,10 +31,21 @@ impl Http2 {
 
     /// A connection whose responses may be `window` bytes ahead of what the test has taken.
     pub async fn with_window(address: SocketAddr, sni: &str, window: u32) -> Self {
+        Self::start(address, sni, window, client_config(&["h2"])).await
+    }
+
+    /// A connection on which the client shows a certificate where it is asked for one.
+    pub async fn mutual(address: SocketAddr, sni: &str, pair: &PemPair) -> Self {
+        let mut config = mutual_config(&pair.certificates_pem(), &pair.key_pem).expect("a pair");
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        Self::start(address, sni, 65_535, config).await
+    }
+
+    async fn start(address: SocketAddr, sni: &str, window: u32, config: ClientConfig) -> Self {
         let tcp = TcpStream::connect(address).await.expect("a connection");
         tcp.set_nodelay(true).expect("no delay");
         let name = ServerName::try_from(sni.to_owned()).expect("a name");
-        let tls = TlsConnector::from(Arc::new(client_config(&["h2"]))).connect(name, tcp).await;
+        let tls = TlsConnector::from(Arc::new(config)).connect(name, tcp).await;
         let tls = tls.expect("a handshake");
         assert_eq!(tls.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
         // A test that is slow to read many small messages is not under attack.

@@ -15,6 +15,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio_rustls::LazyConfigAcceptor;
 
+use super::client_auth::{ClientCertificate, remembering};
 use super::mesh::MeshClient;
 use super::policy::TlsPolicy;
 use crate::clock;
@@ -50,6 +51,8 @@ pub struct ServedIdentity {
     pub port: TlsPort,
     /// The client, where it showed a certificate of the mesh in this handshake.
     pub client: Option<Rc<MeshClient>>,
+    /// What the client showed to a host that asks for certificates at the edge.
+    pub shown: Option<ClientCertificate>,
 }
 
 /// Why a handshake came to nothing. None of it is the gateway's fault.
@@ -101,12 +104,22 @@ pub async fn accept(
         }
     };
     let config = identity.policy.for_certificate(certified);
-    let stream = start.into_stream(config).await.map_err(HandshakeError::Failed)?;
+    let handshake = start.into_stream(config);
+    let (stream, judgement) = match identity.policy.authorities() {
+        Some(_) => remembering(handshake).await,
+        None => (handshake.await, None),
+    };
+    let stream = stream.map_err(HandshakeError::Failed)?;
     let session = stream.get_ref().1;
     let http2 = session.alpn_protocol() == Some(b"h2");
     let resumed = session.handshake_kind() == Some(HandshakeKind::Resumed);
     if !resumed {
         identity.client = identity.policy.client(session.peer_certificates()).map(Rc::new);
+    }
+    if let Some(authorities) = identity.policy.authorities() {
+        // A session that goes on has the certificates of the one before; they are judged anew.
+        let judged = judgement.map(|judgement| (authorities.clone(), judgement));
+        identity.shown = session.peer_certificates().and_then(|chain| ClientCertificate::new(chain, judged));
     }
     Ok(Accepted { stream, identity, http2, resumed, stapled })
 }
@@ -135,7 +148,8 @@ fn decide(
         return Err(HandshakeError::UnrecognizedName);
     }
     let certificates = bound.unwrap_or(&snapshot.certificates.default);
-    let policy = snapshot.tls_policy(port).ok_or(HandshakeError::NoTrust)?.clone();
+    let host = snapshot.hosts.asking(sni.as_deref());
+    let policy = snapshot.tls_policy(port, host).ok_or(HandshakeError::NoTrust)?.clone();
     let certificate = certificates.select(policy.keys(hello)).clone();
     let sni = sni.and_then(|name| HostName::new(&name).ok());
     let stapling = snapshot.certificates.stapling(&certificate.pair);
@@ -151,6 +165,7 @@ fn decide(
             policy,
             port,
             client: None,
+            shown: None,
         },
     })
 }

@@ -8,7 +8,7 @@ use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::HeaderValue;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use rustls_pki_types::CertificateDer;
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
@@ -34,6 +34,13 @@ pub(super) fn element(der: &CertificateDer<'_>, by: Option<&SpiffeId>) -> Option
         };
     }
     HeaderValue::from_str(&text).ok()
+}
+
+/// A certificate in PEM as nginx has it in `$ssl_client_escaped_cert`: all but what a URL may hold anywhere is
+/// percent-encoded (RFC 3986, section 2.3).
+pub(super) fn escaped_pem(der: &[u8]) -> String {
+    const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+    utf8_percent_encode(&pem(der), ESCAPED).to_string()
 }
 
 fn pem(der: &[u8]) -> String {

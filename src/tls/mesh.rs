@@ -320,7 +320,7 @@ impl MeshClient {
 
 /// When the first certificate of a verified chain ends. Of those above the leaf, one that had ended before was of no
 /// use to the path: clients send superseded roots along.
-fn end_of(chain: &[CertificateDer<'_>], now: u64) -> u64 {
+pub(super) fn end_of(chain: &[CertificateDer<'_>], now: u64) -> u64 {
     let ends = chain.iter().enumerate().filter_map(|(index, certificate)| {
         let end = u64::try_from(not_after(certificate)?).unwrap_or(0);
         (index == 0 || end >= now).then_some(end)

@@ -1,11 +1,10 @@
 //! The only place that names rustls: keys, certificate choice, tickets, server and client configurations.
 
 pub mod accept;
-pub mod admission_server;
-pub mod ca_client;
-pub mod ca_server;
 pub mod client;
+pub mod client_auth;
 mod client_element;
+mod distinguished_name;
 pub mod hbone;
 pub mod hbone_client;
 pub mod keys;
@@ -14,6 +13,7 @@ pub mod ocsp;
 pub mod own_identity;
 pub(crate) mod peer_verifier;
 pub mod policy;
+pub mod services;
 pub mod spiffe;
 pub mod tickets;
 

@@ -1,8 +1,9 @@
 //! The TLS policy of a host: versions, suites, key exchange groups, application protocols and client
 //! certificates. Hosts of one policy share one [`TlsPolicy`], made when settings change and never in a handshake.
 
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use rustls::crypto::{CryptoProvider, SupportedKxGroup, aws_lc_rs};
 use rustls::server::danger::ClientCertVerifier;
@@ -11,6 +12,7 @@ use rustls::sign::CertifiedKey;
 use rustls::{CipherSuite, ServerConfig, SupportedCipherSuite, SupportedProtocolVersion};
 use rustls_pki_types::CertificateDer;
 
+use super::client_auth::{AsksForCertificate, BoundTickets, ClientAuthorities};
 use super::keys::ClientKeys;
 use super::mesh::{AsksForIdentity, MeshClient, MeshTrust};
 use super::tickets::Tickets;
@@ -22,6 +24,10 @@ pub struct TlsPolicy {
     /// Without a certificate: each handshake adds the one chosen for its name.
     base: ServerConfig,
     clients: ClientPolicy,
+    versions: Vec<&'static SupportedProtocolVersion>,
+    tickets: Option<Arc<Tickets>>,
+    /// The same for clients that are asked for certificates, by their authorities. For the control plane alone.
+    asking: Mutex<HashMap<[u8; 32], Weak<Self>>>,
 }
 
 /// Which client certificates a policy asks for.
@@ -30,14 +36,18 @@ enum ClientPolicy {
     None,
     /// Asked for and verified against the roots of the mesh; a client may have none.
     Mesh(Arc<MeshTrust>),
+    /// Asked for in the name of these authorities; what comes of it is for each request to be judged by.
+    Edge(Arc<ClientAuthorities>),
 }
 
 impl ClientPolicy {
-    /// Whether both ask the same of clients. Roots come and go while a mesh stays the same.
-    fn is_same(&self, other: &Self) -> bool {
+    /// Whether a client that was asked for this has been asked for the other as well. Roots come and go while a mesh
+    /// stays the same.
+    fn covers(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::None, Self::None) | (Self::Mesh(_), Self::Mesh(_)) => true,
-            (Self::None | Self::Mesh(_), _) => false,
+            (Self::None | Self::Edge(_), Self::None) | (Self::Mesh(_), Self::Mesh(_)) => true,
+            (Self::Edge(asked), Self::Edge(wanted)) => asked.is_same(wanted),
+            (Self::None | Self::Mesh(_) | Self::Edge(_), _) => false,
         }
     }
 }
@@ -58,22 +68,52 @@ pub enum TlsPolicyError {
 impl TlsPolicy {
     /// The policy that `settings` ask for. Tickets are shared by every policy without client certificates.
     pub fn new(settings: &Settings, tickets: &Arc<Tickets>) -> Result<Self, TlsPolicyError> {
-        let mut base = base(settings, &versions(&settings.ssl_protocols), Arc::new(NoClientAuth))?;
-        if settings.ssl_session_tickets {
-            base.ticketer = tickets.clone();
-        } else {
-            base.send_tls13_tickets = 0;
+        let versions = versions(&settings.ssl_protocols);
+        let mut base = base(settings, &versions, Arc::new(NoClientAuth))?;
+        let tickets = settings.ssl_session_tickets.then(|| tickets.clone());
+        match &tickets {
+            Some(tickets) => base.ticketer = tickets.clone(),
+            None => base.send_tls13_tickets = 0,
         }
-        Ok(Self { base, clients: ClientPolicy::None })
+        Ok(Self { base, clients: ClientPolicy::None, versions, tickets, asking: Mutex::default() })
+    }
+
+    /// This policy for a host whose clients are asked for certificates of `authorities`; one for all hosts with the same.
+    pub fn asking(&self, authorities: &Arc<ClientAuthorities>) -> Result<Arc<Self>, TlsPolicyError> {
+        let mut asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = asking.get(authorities.id()).and_then(Weak::upgrade) {
+            return Ok(known);
+        }
+        asking.retain(|_, policy| policy.strong_count() > 0);
+        let asks = Arc::new(AsksForCertificate::new(authorities.clone()));
+        let provider = self.base.crypto_provider().clone();
+        let mut base = config(provider, &self.versions, asks)?;
+        base.alpn_protocols.clone_from(&self.base.alpn_protocols);
+        base.send_tls13_tickets = self.base.send_tls13_tickets;
+        if let Some(tickets) = &self.tickets {
+            let (tickets, authorities) = (tickets.clone(), authorities.clone());
+            base.ticketer = Arc::new(BoundTickets { tickets, authorities });
+        }
+        let policy = Arc::new(Self {
+            base,
+            clients: ClientPolicy::Edge(authorities.clone()),
+            versions: self.versions.clone(),
+            tickets: self.tickets.clone(),
+            asking: Mutex::default(),
+        });
+        asking.insert(*authorities.id(), Arc::downgrade(&policy));
+        Ok(policy)
     }
 
     /// The policy of the mesh port. It gives out no tickets and takes none: an identity is one that was verified on
     /// this very connection.
     pub fn mesh(settings: &Settings, trust: Arc<MeshTrust>) -> Result<Self, TlsPolicyError> {
         let asks = AsksForIdentity { trust: trust.clone(), required: false };
-        let mut base = base(settings, &versions(&settings.ssl_protocols), Arc::new(asks))?;
+        let versions = versions(&settings.ssl_protocols);
+        let mut base = base(settings, &versions, Arc::new(asks))?;
         base.send_tls13_tickets = 0;
-        Ok(Self { base, clients: ClientPolicy::Mesh(trust) })
+        let clients = ClientPolicy::Mesh(trust);
+        Ok(Self { base, clients, versions, tickets: None, asking: Mutex::default() })
     }
 
     /// The configuration of the HBONE port, complete with the gateway's own certificate: HTTP/2 over TLS 1.3, as node
@@ -98,10 +138,18 @@ impl TlsPolicy {
         client_of(trust, certificates?)
     }
 
-    /// Whether a connection made under this policy may carry requests for a host with the other one: they ask
-    /// the same of clients. Versions and suites may have changed since; an open connection is not touched.
+    /// The authorities in whose name clients at the edge are asked for a certificate.
+    pub fn authorities(&self) -> Option<&Arc<ClientAuthorities>> {
+        match &self.clients {
+            ClientPolicy::Edge(authorities) => Some(authorities),
+            ClientPolicy::None | ClientPolicy::Mesh(_) => None,
+        }
+    }
+
+    /// Whether a connection made under this policy may carry requests for a host with the other one: all that one asks
+    /// of clients was asked. Versions and suites may have changed since; an open connection is not touched.
     pub fn admits(&self, other: &Self) -> bool {
-        self.clients.is_same(&other.clients)
+        self.clients.covers(&other.clients)
     }
 
     /// The kinds of certificate that `hello` can be answered with. In TLS 1.3 the client's signature schemes say all. A
@@ -153,19 +201,28 @@ fn base(
     if versions.is_empty() {
         return Err(TlsPolicyError::NoVersion);
     }
-    let mut base = ServerConfig::builder_with_provider(Arc::new(provider))
-        .with_protocol_versions(versions)
-        .map_err(|_| TlsPolicyError::NothingInCommon)?
-        .with_client_cert_verifier(clients)
-        .with_cert_resolver(Arc::new(NoCertificate));
+    let mut base = config(Arc::new(provider), versions, clients)?;
     base.alpn_protocols = match settings.use_http2 {
         true => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
         false => vec![b"http/1.1".to_vec()],
     };
-    base.ignore_client_order = true;
-    // Sessions live in tickets alone: a cache would be a lock between workers, and memory for strangers.
-    base.session_storage = Arc::new(NoServerSessionStorage {});
     Ok(base)
+}
+
+fn config(
+    provider: Arc<CryptoProvider>,
+    versions: &[&'static SupportedProtocolVersion],
+    clients: Arc<dyn ClientCertVerifier>,
+) -> Result<ServerConfig, TlsPolicyError> {
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(versions)
+        .map_err(|_| TlsPolicyError::NothingInCommon)?
+        .with_client_cert_verifier(clients)
+        .with_cert_resolver(Arc::new(NoCertificate));
+    config.ignore_client_order = true;
+    // Sessions live in tickets alone: a cache would be a lock between workers, and memory for strangers.
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    Ok(config)
 }
 
 /// Serves the certificate that was chosen when the ClientHello had been read.

@@ -72,6 +72,21 @@ impl Tickets {
     }
 }
 
+/// Tickets that are good in one context and no other.
+impl Tickets {
+    pub(super) fn seal(&self, plain: &[u8], context: &[u8]) -> Option<Vec<u8>> {
+        self.keys.load().first()?.seal(plain, context).filter(|ticket| ticket.len() <= MAX_TICKET)
+    }
+
+    pub(super) fn open(&self, cipher: &[u8], context: &[u8]) -> Option<Vec<u8>> {
+        if cipher.len() > MAX_TICKET {
+            return None;
+        }
+        let (name, sealed) = cipher.split_at_checked(NAME_LEN)?;
+        self.keys.load().iter().find(|key| key.name == name)?.open(sealed, context)
+    }
+}
+
 /// For the worker generation that comes after this one, so that clients can go on resuming.
 impl Tickets {
     /// All keys, newest first, in base64. Whoever has them can read sessions: for the supervisor alone.
@@ -107,15 +122,11 @@ impl ProducesTickets for Tickets {
     }
 
     fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
-        self.keys.load().first()?.seal(plain)
+        self.seal(plain, &[])
     }
 
     fn decrypt(&self, cipher: &[u8]) -> Option<Vec<u8>> {
-        if cipher.len() > MAX_TICKET {
-            return None;
-        }
-        let (name, sealed) = cipher.split_at_checked(NAME_LEN)?;
-        self.keys.load().iter().find(|key| key.name == name)?.open(sealed)
+        self.open(cipher, &[])
     }
 }
 

@@ -13,6 +13,7 @@ mod gateway;
 mod admission;
 mod ca;
 mod classes;
+mod client_certificates;
 mod conformance;
 mod hbone;
 mod kept;

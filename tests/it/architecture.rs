@@ -25,12 +25,17 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
         "src/store",
         &["app", "admin", "admission", "cli", "compile", "proxy", "sources", "status", "supervisor"],
     ),
+    (
+        "src/api_server",
+        &["app", "admin", "admission", "ca", "cli", "compile", "proxy", "sources", "status", "store"],
+    ),
     ("src/sources", &["app", "admin", "admission", "cli", "compile", "proxy", "status", "supervisor"]),
 ];
 const CONTROL_PLANE: &[&str] = &[
     "admin",
     "admission",
     "annotations",
+    "api_server",
     "app",
     "ca",
     "cli",
@@ -107,6 +112,17 @@ fn only_tls_names_rustls() {
         .filter(|file| fs::read_to_string(file).unwrap().contains("rustls::"))
         .collect();
     assert!(elsewhere.is_empty(), "{elsewhere:?}");
+}
+
+#[test]
+fn tls_serves_no_http() {
+    let served: Vec<_> = sources("src/tls")
+        .into_iter()
+        .filter(|file| {
+            ["hyper", "h2::", "tonic"].iter().any(|name| fs::read_to_string(file).unwrap().contains(name))
+        })
+        .collect();
+    assert!(served.is_empty(), "{served:?}");
 }
 
 /// The Rust files of `src/PART.rs` and `src/PART/`, without tests: those may stand anywhere.

@@ -196,6 +196,46 @@ fn serve_keeps_secrets_for_accounts_and_follows_a_rotation() {
 }
 
 #[test]
+fn a_broken_file_holds_up_nothing_but_itself() {
+    let state = State::new();
+    std::fs::create_dir(state.path("manifests")).unwrap();
+    let account = |name: &str| format!("kind: ServiceAccount\nmetadata: {{name: {name}, namespace: shop}}\n");
+    for name in ["web", "db"] {
+        std::fs::write(state.path(&format!("manifests/{name}.yaml")), account(name)).unwrap();
+    }
+    let secret = |name: &str| state.path(&format!("state/secrets/shop/istio.{name}.json"));
+    let map = state.path("state/configmaps/shop/istio-ca-root-cert.json");
+    let good = |path: &Path| {
+        std::fs::read(path)
+            .is_ok_and(|text| serde_json::from_slice::<Value>(&text).is_ok_and(|it| it["data"].is_object()))
+    };
+    let service = Service::start(&state, &["--manifests", "manifests"]);
+    wait_for(|| good(&secret("web")) && good(&secret("db")) && good(&map));
+
+    // Files of the CA's own are made anew.
+    for path in [secret("web"), map.clone()] {
+        std::fs::write(path, "{").unwrap();
+    }
+    wait_for(|| good(&secret("web")) && good(&map));
+
+    // A manifest stays what it was, and the others are followed.
+    std::fs::write(state.path("manifests/db.yaml"), "kind: [\n").unwrap();
+    std::fs::write(state.path("manifests/api.yaml"), account("api")).unwrap();
+    std::fs::remove_file(secret("web")).unwrap();
+    wait_for(|| good(&secret("web")) && good(&secret("api")));
+    assert!(good(&secret("db")));
+
+    // Who starts with it does not take its account for gone.
+    drop(service);
+    std::fs::remove_file(secret("web")).unwrap();
+    let _service = Service::start(&state, &["--manifests", "manifests"]);
+    wait_for(|| good(&secret("web")));
+    assert!(good(&secret("db")));
+    std::fs::remove_file(state.path("manifests/db.yaml")).unwrap();
+    wait_for(|| !secret("db").exists());
+}
+
+#[test]
 fn csr_command_gets_and_renews_a_certificate() {
     let state = State::new();
     let _python = Python::run(&["issuer"], state.folder.path(), &[]);

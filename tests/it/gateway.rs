@@ -70,6 +70,12 @@ impl Setup {
         self
     }
 
+    /// A file of manifests with this name, by which a test can write it anew.
+    pub fn named(self, name: &str, yaml: &str) -> Self {
+        fs::write(self.folder.path().join("manifests").join(name), yaml).unwrap();
+        self
+    }
+
     pub fn service(self, name: &str, endpoints: &[SocketAddr]) -> Self {
         self.manifest(service(name, endpoints))
     }

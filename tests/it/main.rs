@@ -2,11 +2,14 @@
 
 mod access;
 mod admin;
+mod affinity;
 mod architecture;
 mod backends;
 mod ca;
+mod canary;
 mod certificates;
 mod check;
+mod client_certificates;
 mod commands;
 mod cors;
 mod coverage;
@@ -24,6 +27,7 @@ mod image;
 mod inner_ca;
 mod limits;
 mod log;
+mod long_lived;
 mod manifests;
 mod mesh;
 mod metrics;

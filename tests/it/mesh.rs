@@ -20,7 +20,7 @@ use portcullis::testing::eventually;
 use portcullis::testing::wire::Wire;
 
 use crate::gateway::Setup;
-use crate::manifests::Ingress;
+use crate::manifests::{Ingress, secret};
 use setup::{Ca, JOB, Mesh, NOTHING, WEB, authorization, authorization_rule, peer_authentication};
 
 #[test]
@@ -221,4 +221,24 @@ fn flips_during_a_storm_leave_no_denied_exchange_open() {
     });
     assert!(opened.load(Ordering::Relaxed) > 10);
     assert!(backend.requests().iter().any(|request| request.target == "/endless"), "some were admitted");
+}
+
+/// What clients show on the mesh port is verified against the roots of the mesh, and against nothing else.
+#[test]
+fn a_host_that_asks_for_certificates_at_the_edge_is_not_served_by_the_mesh_port() {
+    let backend = Backend::echo();
+    let mesh = Mesh::before(backend.address(), &[]);
+    let web = mesh.ca.issue(WEB);
+    assert_eq!(mesh.as_(&web).get("a.example", "/").status, 200);
+    let ca = secret("edge-ca", &web).replace("tls.crt", "ca.crt");
+    let asking = Ingress::new("edge", "a.example")
+        .path("Prefix", "/edge", "web")
+        .annotation("auth-tls-secret", "edge-ca");
+    let mut open = mesh.as_(&web);
+    assert_eq!(open.get("a.example", "/").status, 200);
+    mesh.gateway.write("edge.yaml", &(ca + &asking.yaml()));
+    mesh.waits_for("the host to ask", 421, || mesh.as_(&web));
+    assert_eq!(open.get("a.example", "/").status, 421);
+    assert_eq!(mesh.anonymous().get("a.example", "/").status, 421);
+    assert_eq!(mesh.gateway.tls_client("a.example").get("a.example", "/").status, 400);
 }

@@ -101,6 +101,28 @@ fn compile_reads_stdin_and_directories() {
 }
 
 #[test]
+fn documents_of_json_may_stand_between_the_separators_of_yaml() {
+    let policy = |name: &str| {
+        format!(
+            r#"{{"apiVersion": "security.istio.io/v1", "kind": "AuthorizationPolicy", "metadata": {{"name": "{name}", "namespace": "foo"}}}}"#
+        )
+    };
+    for separator in ["\n---\n", "\n", ""] {
+        let text = [policy("first"), policy("second")].join(separator);
+        let output = portcullis_with(&["compile"], &text);
+        assert_eq!(
+            stdout(&output),
+            "name: first\nnamespace: foo\nscope: NAMESPACE\n---\nname: second\nnamespace: foo\nscope: NAMESPACE\n",
+            "{separator:?}: {}",
+            stderr(&output)
+        );
+        assert_eq!(output.status.code(), Some(0), "{separator:?}");
+    }
+    let output = portcullis_with(&["compile"], &format!("{}\n{{", policy("first")));
+    assert_eq!(output.status.code(), Some(1), "half a document");
+}
+
+#[test]
 fn compile_prints_the_static_policy_when_asked() {
     let with = portcullis_with(&["compile", "--with-static"], STRICT);
     let documents: Vec<_> = stdout(&with).split("---\n").collect();

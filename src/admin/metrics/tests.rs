@@ -317,7 +317,8 @@ const INTRODUCTION: &str = "\
 
 - Metrics that ingress-nginx has keep its names and labels (`nginx_ingress_controller_…`), so its dashboards and alerts
   go on working. They carry `controller_class` and, in a pod that knows its name, `controller_namespace` and
-  `controller_pod`. Labels that are empty (`canary`) are as good as absent to Prometheus.
+  `controller_pod`. `canary` is the backend of a canary as `namespace-service-port`, and else empty, which is as good as
+  absent to Prometheus; `service` is the Service that was asked, so that of the canary where there is one.
 - Histograms of requests have no `status` and `method` labels; `nginx_ingress_controller_requests` has both.
 - The number of series follows from the configuration alone. `host` is a host of an Ingress (`_` for rules without a
   host) and `_unknown` for anything else a client asks for; `path` is the path of the Ingress; an unusual method counts

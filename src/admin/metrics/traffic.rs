@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::exposition::{Distribution, Exposition};
 use super::families::{self as family, Family};
 use super::host_label;
+use crate::names::object::ServicePortRef;
 use crate::snapshot::Snapshot;
 use crate::snapshot::hosts::{Action, Route};
 use crate::telemetry::histogram::Histogram;
@@ -21,6 +22,8 @@ struct RouteLabels<'a> {
     namespace: &'a str,
     ingress: &'a str,
     service: &'a str,
+    /// The backend of a canary, as ingress-nginx writes it; empty for the main one.
+    canary: String,
 }
 
 impl<'a> RouteLabels<'a> {
@@ -35,17 +38,33 @@ impl<'a> RouteLabels<'a> {
             namespace: &route.ingress.namespace,
             ingress: &route.ingress.name,
             service,
+            canary: String::new(),
         }
+    }
+
+    fn of_canary(route: &'a Route) -> Self {
+        let canary = match &route.action {
+            Action::Forward(cluster) => {
+                let port = match &cluster.port {
+                    ServicePortRef::Number(port) => port.to_string(),
+                    ServicePortRef::Name(port) => port.to_string(),
+                };
+                format!("{}-{}-{port}", cluster.service.namespace, cluster.service.name)
+            }
+            _ => String::new(),
+        };
+        Self { canary, ..Self::of(route) }
     }
 
     /// What no route was found for.
     fn unrouted() -> Self {
-        Self { host: "_unknown".into(), path: "", namespace: "", ingress: "", service: "" }
+        let host = "_unknown".into();
+        Self { host, path: "", namespace: "", ingress: "", service: "", canary: String::new() }
     }
 
-    /// In the order of the families. There are no canaries as long as that label is empty.
+    /// In the order of the families.
     fn values(&self) -> [&str; 6] {
-        [self.path, self.namespace, self.ingress, self.service, "", &self.host]
+        [self.path, self.namespace, self.ingress, self.service, &self.canary, &self.host]
     }
 }
 
@@ -56,9 +75,14 @@ type Pick = fn(&Counters) -> &Histogram;
 
 pub(super) fn requests(out: &mut Exposition, snapshot: &Snapshot, workers: &[Arc<WorkerStats>]) {
     let mut traffic = Traffic::new();
-    for route in super::super::routes(snapshot) {
+    let routes = super::super::routes(snapshot).flat_map(|route| {
+        let canary = route.canary.as_ref().map(|canary| &*canary.route);
+        let labels = canary.map(|canary| (canary, RouteLabels::of_canary(canary)));
+        std::iter::once((route, RouteLabels::of(route))).chain(labels)
+    });
+    for (route, labels) in routes {
         if let Some(counters) = route.stats.counters() {
-            let same = traffic.entry(RouteLabels::of(route)).or_default();
+            let same = traffic.entry(labels).or_default();
             if !same.iter().any(|known| std::ptr::eq(*known, counters)) {
                 same.push(counters);
             }

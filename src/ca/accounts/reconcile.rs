@@ -13,7 +13,7 @@ use crate::ca::authority::{Authority, IssueError};
 use crate::ca::csr::PublicKey;
 use crate::ca::identity::{NameError, WorkloadNames};
 use crate::ca::key::{KeyError, PrivateKey};
-use crate::ca::store::{Account, Secret, Store, StoreError};
+use crate::ca::store::{Account, Accounts, Secret, Store, StoreError};
 use crate::store::objects::ObjectName;
 use crate::tls::spiffe::{SpiffeError, SpiffeId};
 
@@ -59,7 +59,8 @@ pub async fn reconcile_all<S: Store>(
     options: &AccountOptions,
     now: OffsetDateTime,
 ) -> Result<Reconciled, StoreError> {
-    let accounts = by_name(store.accounts().await?, |account| account.name.clone());
+    let Accounts { list, complete } = store.accounts().await?;
+    let accounts = by_name(list, |account| account.name.clone());
     let namespaces = by_name(store.namespaces().await?, |namespace| namespace.name.clone());
     let secrets = by_name(store.secrets(SECRET_TYPE).await?, |secret| secret.name.clone());
     let names: BTreeSet<ObjectName> =
@@ -68,7 +69,10 @@ pub async fn reconcile_all<S: Store>(
         let namespace = namespaces.get(&*name.namespace);
         let existing = secrets.get(&secret_name(&name));
         let account = accounts.get(&name);
-        let action = plan(&name, account, namespace, existing, authority, options, now);
+        let action = match plan(&name, account, namespace, existing, authority, options, now) {
+            Action::Delete if account.is_none() && !complete => Action::Keep { until: None },
+            action => action,
+        };
         let outcome = carry_out(store, &name, account, existing, &action, authority, options, now).await;
         (name, action, outcome)
     };

@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 
 use super::CallerPod;
 use super::token_review::{ReviewError, ReviewStatus, TokenReview};
-use crate::sources::kubernetes::Api;
+use crate::api_server::Api;
 
 const PATH: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 

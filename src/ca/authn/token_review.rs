@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::Semaphore;
 
 use super::{Caller, CallerPod, Method, service_account};
-use crate::tls::ca_server::PerSource;
+use crate::ca::per_source::PerSource;
 use crate::tls::spiffe::{SpiffeError, SpiffeId};
 
 /// Asks an API server about a token.

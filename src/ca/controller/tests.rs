@@ -1,21 +1,26 @@
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::*;
 use crate::ca::fixtures::{HOUR, Made, NOW, account, ca_params, hours, namespace};
 use crate::ca::roots::SECRET_NAME;
 use crate::ca::store::directory::Directory;
 use crate::ca::store::memory::Memory;
-use crate::ca::store::{Account, ConfigMap, IngressHosts, Namespace, Secret};
+use crate::ca::store::{Accounts, ConfigMap, IngressHosts, Namespace, Secret};
 use crate::store::objects::ObjectName;
 
-/// A handle on a store that a controller owns.
+/// A handle on a store that a controller owns, and whether it refuses to show its ConfigMaps or single Secrets.
 #[derive(Clone, Default)]
-struct Shared(Arc<Memory>);
+struct Shared(Arc<Memory>, Arc<AtomicBool>, Arc<AtomicBool>);
 
 impl Store for Shared {
     async fn revision(&self) -> Result<Revision, StoreError> {
         self.0.revision().await
     }
     async fn secret(&self, name: &ObjectName) -> Result<Option<Secret>, StoreError> {
-        self.0.secret(name).await
+        match self.2.load(Ordering::Relaxed) {
+            true => Err(StoreError::Unavailable("later".to_owned())),
+            false => self.0.secret(name).await,
+        }
     }
     async fn secrets(&self, kind: &str) -> Result<Vec<Secret>, StoreError> {
         self.0.secrets(kind).await
@@ -30,12 +35,15 @@ impl Store for Shared {
         self.0.delete_secret(secret).await
     }
     async fn config_maps(&self, name: &str) -> Result<Vec<ConfigMap>, StoreError> {
-        self.0.config_maps(name).await
+        match self.1.load(Ordering::Relaxed) {
+            true => Err(StoreError::Forbidden("ConfigMaps".to_owned())),
+            false => self.0.config_maps(name).await,
+        }
     }
     async fn write_config_map(&self, map: &ConfigMap) -> Result<(), StoreError> {
         self.0.write_config_map(map).await
     }
-    async fn accounts(&self) -> Result<Vec<Account>, StoreError> {
+    async fn accounts(&self) -> Result<Accounts, StoreError> {
         self.0.accounts().await
     }
     async fn ingresses(&self) -> Result<Vec<IngressHosts>, StoreError> {
@@ -80,6 +88,42 @@ async fn a_turn_renews_the_root_and_tells_everyone() {
     assert_ne!(before, maps(&store));
     let secret = store.0.contents().secrets[&ObjectName::new("shop", "istio.web")].clone();
     assert_eq!(secret.bytes("root-cert.pem"), second.roots().to_pem().as_bytes());
+}
+
+#[tokio::test]
+async fn config_maps_that_cannot_be_looked_at_keep_no_account_from_its_secret() {
+    let store = Shared::default();
+    store.0.contents().accounts = vec![account("shop", "web")];
+    let mut controller = start(&store).await;
+    store.1.store(true, Ordering::Relaxed);
+    controller.turn(NOW).await;
+    assert!(store.0.contents().secrets.contains_key(&ObjectName::new("shop", "istio.web")));
+    assert!(maps(&store).is_empty());
+    // It is not done before everything was looked at.
+    store.1.store(false, Ordering::Relaxed);
+    controller.turn(NOW).await;
+    assert!(!maps(&store).is_empty());
+}
+
+#[tokio::test]
+async fn a_root_that_could_not_be_read_is_looked_for_again_though_nothing_changes() {
+    for leads in [true, false] {
+        let store = Shared::default();
+        let mut controller = start(&store).await;
+        controller.write_while(watch::channel(leads).1);
+        controller.turn(NOW).await;
+        controller.turn(NOW).await;
+        roots::rotate(&store, &options().root, NOW).await.unwrap();
+        let before = controller.authority().load().signer().serial.clone();
+        store.2.store(true, Ordering::Relaxed);
+        for _ in 0..3 {
+            controller.turn(NOW).await;
+        }
+        assert_eq!(controller.authority().load().signer().serial, before);
+        store.2.store(false, Ordering::Relaxed);
+        controller.turn(NOW).await;
+        assert_ne!(controller.authority().load().signer().serial, before, "leads: {leads}");
+    }
 }
 
 #[tokio::test]

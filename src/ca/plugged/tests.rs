@@ -184,6 +184,10 @@ async fn all_revocation_lists_of_the_file_come_along_and_must_be_good() {
     );
     let map = maps.iter().find(|map| &*map.name.name == distribution::CRL_MAP).unwrap();
     assert_eq!(map.data["ca-crl.pem"], both);
+    // A list that revokes the CA itself reaches everybody too, and is told.
+    assert!(!authority.is_revoked());
+    let of_itself = load(&encode(&revocation_list(&root, &ca.signer().serial))).unwrap();
+    assert!(of_itself.is_revoked());
     // Signed with another key than that of the issuer it names.
     let forged = encode(&revocation_list(&Made::root(may_revoke("root")), "07"));
     let garbage = encode(&[1, 2, 3]);

@@ -16,7 +16,7 @@ use crate::ca::proto::istio_certificate_service_client::IstioCertificateServiceC
 use crate::ca::roots::{RootOptions, rotate};
 use crate::ca::service::{CertificateService, Limits};
 use crate::ca::store::memory::Memory;
-use crate::tls::ca_client;
+use crate::ca::{client, listener};
 
 /// A CSR service on a port of its own. Its clock is the real one: handshakes know no other.
 struct Running {
@@ -44,7 +44,7 @@ impl Running {
         let root = crate::ca::roots::load_or_create(&store, &options, now()).await.unwrap();
         let authority = Arc::new(ArcSwap::new(root.authority));
         let endpoint =
-            Endpoint::new(csr_config, &["localhost".to_owned()], authority.load_full(), now()).unwrap();
+            Endpoint::new(csr_tls, &["localhost".to_owned()], authority.load_full(), now()).unwrap();
         let authenticators = Authenticators {
             trust_domain: "cluster.local".to_owned(),
             jwt: Vec::new(),
@@ -63,7 +63,7 @@ impl Running {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let (stop, stopped) = watch::channel(false);
-        tokio::spawn(ca_server::serve(listener, endpoint.config(), Arc::new(service).into_server(), stopped));
+        tokio::spawn(listener::serve(listener, endpoint.tls(), Arc::new(service).into_server(), stopped));
         Self { store, authority, endpoint, address, stop }
     }
 
@@ -83,15 +83,15 @@ impl Running {
     async fn call(&self, roots: &RootBundle, identity: Option<&Identity>) -> Result<Vec<String>, String> {
         let identity = identity.map(|identity| (identity.chain.clone(), identity.key.to_der().unwrap()));
         let anchors = roots.iter().map(Certificate::der);
-        let sender = ca_client::connect(&self.address, Some("localhost"), anchors, identity)
+        let sender = client::connect(&self.address, Some("localhost"), anchors, identity)
             .await
             .map_err(|error| error.to_string())?;
         let origin = "https://localhost".parse().unwrap();
-        let mut client = IstioCertificateServiceClient::with_origin(ca_client::GrpcService(sender), origin);
+        let mut service = IstioCertificateServiceClient::with_origin(client::GrpcService(sender), origin);
         let key = PrivateKey::generate(KeyAlgorithm::EcdsaP256).unwrap();
         let csr = csr::create(&key).unwrap();
         let request = IstioCertificateRequest { csr, validity_duration: 60, metadata: None };
-        let answer = client.create_certificate(request).await.map_err(|status| status.to_string())?;
+        let answer = service.create_certificate(request).await.map_err(|status| status.to_string())?;
         Ok(answer.into_inner().cert_chain)
     }
 }
@@ -186,7 +186,7 @@ async fn a_connection_of_before_a_change_is_asked_to_go_and_its_identity_is_veri
     let connect = async |identity: &Identity| {
         let anchors = first.roots().iter().map(Certificate::der);
         let shown = Some((identity.chain.clone(), identity.key.to_der().unwrap()));
-        ca_client::connect(&running.address, Some("localhost"), anchors, shown).await.unwrap()
+        client::connect(&running.address, Some("localhost"), anchors, shown).await.unwrap()
     };
     let mut sender = connect(&identity).await;
     sender.ready().await.unwrap();
@@ -195,11 +195,11 @@ async fn a_connection_of_before_a_change_is_asked_to_go_and_its_identity_is_veri
     let next = crate::ca::roots::load_or_create(&store, &options, now()).await.unwrap().authority;
     running.authority.store(Arc::clone(&next));
     let origin = "https://localhost".parse().unwrap();
-    let mut client =
-        IstioCertificateServiceClient::with_origin(ca_client::GrpcService(connect(&identity).await), origin);
+    let mut service =
+        IstioCertificateServiceClient::with_origin(client::GrpcService(connect(&identity).await), origin);
     let csr = csr::create(&PrivateKey::generate(KeyAlgorithm::EcdsaP256).unwrap()).unwrap();
     let request = IstioCertificateRequest { csr, validity_duration: 60, metadata: None };
-    let refused = client.create_certificate(request).await.unwrap_err();
+    let refused = service.create_certificate(request).await.unwrap_err();
     assert_eq!(refused.code(), tonic::Code::Unauthenticated);
     assert!(running.endpoint.refresh(&next, now()).unwrap());
     while sender.ready().await.is_ok() {

@@ -2,7 +2,7 @@
 
 use super::directory::Directory;
 use super::kubernetes::{Kubernetes, Needs};
-use super::{Account, ConfigMap, IngressHosts, Namespace, Revision, Secret, Store, StoreError};
+use super::{Accounts, ConfigMap, IngressHosts, Namespace, Revision, Secret, Store, StoreError};
 use crate::store::objects::ObjectName;
 
 /// One of the stores there are.
@@ -64,7 +64,7 @@ impl Store for AnyStore {
         ask!(self, write_config_map(map))
     }
 
-    async fn accounts(&self) -> Result<Vec<Account>, StoreError> {
+    async fn accounts(&self) -> Result<Accounts, StoreError> {
         ask!(self, accounts())
     }
 

@@ -6,9 +6,12 @@
 //! ```
 //!
 //! A file is written beside its place, synced and then linked (create) or renamed (replace), so a reader sees an
-//! old or a new object, never half of one. Accounts and namespaces are read from the folders of manifests. A service
-//! calls [`Directory::follow`]: then the file system tells of changes, and nothing is looked at while nothing changes.
+//! old or a new object, never half of one. A file that somebody else broke is as one with nothing in it where the CA
+//! can make its content anew, and keeps no other from being read. Accounts and namespaces are read from the folders of
+//! [`manifests`]. A service calls [`Directory::follow`]: then the file system tells of changes, and nothing is looked at
+//! while nothing changes.
 
+mod manifests;
 mod watches;
 
 use std::collections::BTreeMap;
@@ -18,26 +21,31 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use aws_lc_rs::digest::{Context, SHA256, digest};
 use zeroize::Zeroizing;
 
+use self::manifests::Manifests;
 use self::watches::Watches;
 use super::{
-    Account, ConfigMap, IngressHosts, Namespace, Revision, Secret, Store, StoreError, Version, documents,
+    Accounts, ConfigMap, IngressHosts, Namespace, Revision, Secret, Store, StoreError, Version, documents,
 };
 use crate::ca::certificate::hex;
-use crate::ca::hosts;
+use crate::ca::{accounts, hosts};
 use crate::store::objects::ObjectName;
 
 /// Largest file that is read, in bytes: what the API server takes for one object, and a little more.
 const MAX_FILE_BYTES: u64 = 2 * 1024 * 1024;
 
+/// A draft so old is left from a process that died: writing one takes no more than seconds.
+const DRAFT_IS_LEFT: Duration = Duration::from_secs(3600);
+
 /// Objects in files.
 #[derive(Clone)]
 pub struct Directory {
     state: PathBuf,
-    manifests: Vec<PathBuf>,
+    manifests: Arc<Manifests>,
     watches: Option<Arc<Watches>>,
 }
 
@@ -45,26 +53,30 @@ impl Directory {
     /// `state` holds what the CA writes; accounts and namespaces come from the folders `manifests`.
     /// Nothing is touched before the first operation.
     pub fn new(state: impl Into<PathBuf>, manifests: Vec<PathBuf>) -> Self {
-        Self { state: state.into(), manifests, watches: None }
+        Self { state: state.into(), manifests: Arc::new(Manifests::new(manifests)), watches: None }
     }
 
     /// Has the file system tell of changes from now on. Where it cannot, every revision is a look at all files.
     pub fn follow(mut self) -> Self {
         let own = self.make_own_folders();
-        match Watches::new(&own, &self.manifests) {
+        match Watches::new(&own, self.manifests.folders()) {
             Ok(watches) => self.watches = Some(Arc::new(watches)),
             Err(error) => tracing::warn!(%error, "folders cannot be watched, they are read all the time"),
         }
         self
     }
 
-    /// The folders that hold what the CA writes, for whoever follows them; made where they are missing.
+    /// The folders that hold what the CA writes, for whoever follows them; made where they are missing, and cleared of
+    /// drafts that were left, which may hold keys that are in use nowhere else any more.
     pub fn make_own_folders(&self) -> [PathBuf; 2] {
         let own = [Kind::Secret, Kind::ConfigMap].map(|kind| self.state.join(kind.folder()));
         for folder in &own {
             if let Err(error) = create_folder(folder) {
                 tracing::warn!(folder = %folder.display(), %error, "the folder cannot be made");
             }
+            let namespaces = list(folder).unwrap_or_default();
+            let files = namespaces.iter().flat_map(|namespace| list(namespace).unwrap_or_default());
+            files.filter(|path| is_left_draft(path)).for_each(|path| drop(fs::remove_file(path)));
         }
         own
     }
@@ -74,19 +86,39 @@ impl Directory {
         Ok(self.state.join(kind.folder()).join(namespace).join(format!("{name}.json")))
     }
 
+    /// All objects of a kind. Each has the name of its place, whatever it says itself. What cannot be read is what
+    /// `unreadable` makes of its name, or left out.
     fn read_all<T>(
         &self,
         kind: Kind,
-        parse: impl Fn(&[u8]) -> Result<T, String>,
+        parse: impl Fn(&[u8], ObjectName) -> Result<T, String>,
+        unreadable: impl Fn(ObjectName, Version) -> Option<T>,
     ) -> Result<Vec<T>, StoreError> {
-        let mut found = Vec::new();
+        let mut all = Vec::new();
         for namespace in list(&self.state.join(kind.folder()))? {
             for path in list(&namespace)?.into_iter().filter(|path| is_object_file(path)) {
-                let Some(bytes) = read(&path)? else { continue };
-                found.push(parse(&bytes).map_err(|reason| malformed(&path, reason))?);
+                let Some(name) = name_of(&path) else { continue };
+                let (version, parsed) = match read(&path) {
+                    Ok(None) => continue,
+                    Ok(Some(bytes)) => {
+                        let parsed = parse(&bytes, name.clone()).map_err(|reason| malformed(&path, reason));
+                        (version_of(&bytes), parsed)
+                    }
+                    // No content has this version: a write finds out what is wrong.
+                    Err(error) => (Version(String::new()), Err(error)),
+                };
+                match parsed {
+                    Ok(object) => all.push(object),
+                    Err(error) => {
+                        if let Some(object) = unreadable(name, version) {
+                            tracing::warn!(%error, "the file is taken for one with nothing in it");
+                            all.push(object);
+                        }
+                    }
+                }
             }
         }
-        Ok(found)
+        Ok(all)
     }
 
     /// Writes on a thread of its own: syncing takes long, and many files synced at once take hardly longer.
@@ -150,22 +182,13 @@ impl Directory {
                     .for_each(|path| stamp(path, &mut hash));
             }
         }
-        for folder in &self.manifests {
-            list(folder)?.iter().filter(|path| is_manifest(path)).for_each(|path| stamp(path, &mut hash));
+        for folder in self.manifests.folders() {
+            list(folder)?
+                .iter()
+                .filter(|path| manifests::is_manifest(path))
+                .for_each(|path| stamp(path, &mut hash));
         }
         Ok(Revision(hex(hash.finish().as_ref())))
-    }
-
-    /// All manifests or an error: with one left out, its accounts would seem to be gone and lose their Secrets.
-    fn documents(&self) -> Result<documents::Documents, StoreError> {
-        let mut all = documents::Documents::default();
-        for folder in &self.manifests {
-            for path in list(folder)?.into_iter().filter(|path| is_manifest(path)) {
-                let Some(bytes) = read(&path)? else { continue };
-                all.add(&bytes).map_err(|reason| malformed(&path, reason))?;
-            }
-        }
-        Ok(all)
     }
 }
 
@@ -187,11 +210,16 @@ impl Store for Directory {
     async fn secret(&self, name: &ObjectName) -> Result<Option<Secret>, StoreError> {
         let path = self.path(Kind::Secret, name)?;
         let Some(bytes) = read(&path)? else { return Ok(None) };
-        parse_secret(&bytes).map(Some).map_err(|reason| malformed(&path, reason))
+        parse_secret(&bytes, name.clone()).map(Some).map_err(|reason| malformed(&path, reason))
     }
 
     async fn secrets(&self, kind: &str) -> Result<Vec<Secret>, StoreError> {
-        let mut all = self.read_all(Kind::Secret, parse_secret)?;
+        let of_account = |name: &ObjectName| accounts::account_name(name).is_some();
+        let unreadable = |name, version| {
+            let ours = kind == accounts::SECRET_TYPE && of_account(&name);
+            ours.then(|| Secret { version: Some(version), ..Secret::new(name, kind) })
+        };
+        let mut all = self.read_all(Kind::Secret, parse_secret, unreadable)?;
         all.retain(|secret| secret.kind == kind);
         Ok(all)
     }
@@ -214,7 +242,11 @@ impl Store for Directory {
     }
 
     async fn config_maps(&self, name: &str) -> Result<Vec<ConfigMap>, StoreError> {
-        let mut all = self.read_all(Kind::ConfigMap, parse_config_map)?;
+        let unreadable = |found: ObjectName, version| {
+            let (labels, data) = (BTreeMap::new(), BTreeMap::new());
+            (*found.name == *name).then_some(ConfigMap { name: found, labels, data, version: Some(version) })
+        };
+        let mut all = self.read_all(Kind::ConfigMap, parse_config_map, unreadable)?;
         all.retain(|map| &*map.name.name == name);
         Ok(all)
     }
@@ -224,12 +256,18 @@ impl Store for Directory {
         self.write_aside(Kind::ConfigMap, &map.name, map.version.as_ref(), content).await
     }
 
-    async fn accounts(&self) -> Result<Vec<Account>, StoreError> {
-        Ok(self.documents()?.accounts.into_iter().collect())
+    async fn accounts(&self) -> Result<Accounts, StoreError> {
+        let (documents, unread) = self.manifests.read()?;
+        let complete = unread.is_none();
+        Ok(Accounts { list: documents.accounts.into_iter().collect(), complete })
     }
 
+    /// All or an error: the one that is missing may have claimed a host first.
     async fn ingresses(&self) -> Result<Vec<IngressHosts>, StoreError> {
-        let mut documents = self.documents()?;
+        let (mut documents, unread) = self.manifests.read()?;
+        if let Some(error) = unread {
+            return Err(error);
+        }
         for ingress in &mut documents.ingresses {
             ingress.requests.retain(|request| !documents.secrets.contains(&request.secret));
         }
@@ -237,13 +275,13 @@ impl Store for Directory {
     }
 
     async fn issued_secrets(&self) -> Result<Vec<Secret>, StoreError> {
-        let mut all = self.read_all(Kind::Secret, parse_secret)?;
+        let mut all = self.read_all(Kind::Secret, parse_secret, |_, _| None)?;
         all.retain(hosts::is_ours);
         Ok(all)
     }
 
     async fn namespaces(&self) -> Result<Vec<Namespace>, StoreError> {
-        let documents = self.documents()?;
+        let (documents, _) = self.manifests.read()?;
         let mut all: BTreeMap<String, Namespace> = BTreeMap::new();
         // A namespace exists on one machine as soon as something is in it: an account, or a Secret such as the root.
         let folders = list(&self.state.join(Kind::Secret.folder()))?;
@@ -306,16 +344,22 @@ fn file_name(name: &str) -> Result<&str, StoreError> {
     fits.then_some(name).ok_or_else(error)
 }
 
+/// The name of the object whose place this is.
+fn name_of(path: &Path) -> Option<ObjectName> {
+    let namespace = path.parent()?.file_name()?.to_str()?;
+    Some(ObjectName::new(namespace, path.file_stem()?.to_str()?))
+}
+
+fn is_left_draft(path: &Path) -> bool {
+    let is_draft = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b".draft-"));
+    let written = || fs::symlink_metadata(path).and_then(|found| found.modified()).ok();
+    let age = || written().and_then(|written| written.elapsed().ok());
+    is_draft && age().is_some_and(|age| age >= DRAFT_IS_LEFT)
+}
+
 fn is_object_file(path: &Path) -> bool {
     let hidden = path.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
     !hidden && path.extension().is_some_and(|extension| extension == "json")
-}
-
-fn is_manifest(path: &Path) -> bool {
-    let hidden = path.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
-    let known =
-        |extension: &std::ffi::OsStr| extension == "yaml" || extension == "yml" || extension == "json";
-    !hidden && path.is_file() && path.extension().is_some_and(known)
 }
 
 fn create_folder(folder: &Path) -> io::Result<()> {
@@ -363,12 +407,14 @@ fn read(path: &Path) -> Result<Option<Zeroizing<Vec<u8>>>, StoreError> {
     }
 }
 
-fn parse_secret(content: &[u8]) -> Result<Secret, String> {
-    documents::secret(&documents::parse(content, "Secret")?, version_of(content))
+fn parse_secret(content: &[u8], name: ObjectName) -> Result<Secret, String> {
+    let secret = documents::secret(&documents::parse(content, "Secret")?, version_of(content))?;
+    Ok(Secret { name, ..secret })
 }
 
-fn parse_config_map(content: &[u8]) -> Result<ConfigMap, String> {
-    documents::config_map(&documents::parse(content, "ConfigMap")?, version_of(content))
+fn parse_config_map(content: &[u8], name: ObjectName) -> Result<ConfigMap, String> {
+    let map = documents::config_map(&documents::parse(content, "ConfigMap")?, version_of(content))?;
+    Ok(ConfigMap { name, ..map })
 }
 
 fn version_of(content: &[u8]) -> Version {

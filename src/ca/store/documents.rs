@@ -171,6 +171,15 @@ impl Documents {
         Ok(())
     }
 
+    /// Adds what another set has.
+    pub fn extend(&mut self, other: &Self) {
+        let Self { accounts, namespaces, ingresses, secrets } = other;
+        self.accounts.extend(accounts.iter().cloned());
+        self.namespaces.extend(namespaces.iter().cloned());
+        self.ingresses.extend(ingresses.iter().cloned());
+        self.secrets.extend(secrets.iter().cloned());
+    }
+
     fn add_object(&mut self, object: &Value) {
         match object.get("kind").and_then(Value::as_str) {
             Some("ServiceAccount") => self.accounts.extend(account(object)),

@@ -18,11 +18,12 @@ use zeroize::Zeroizing;
 
 use self::mirror::{Collection, Decode, Mirror, follow, list};
 use super::{
-    Account, ConfigMap, IngressHosts, Namespace, Revision, Secret, Store, StoreError, Version, documents,
+    Account, Accounts, ConfigMap, IngressHosts, Namespace, Revision, Secret, Store, StoreError, Version,
+    documents,
 };
+use crate::api_server::{Api, ApiError};
 use crate::ca::authn::impersonation::Pod;
 use crate::ca::{accounts, distribution, hosts, plugged, roots};
-use crate::sources::kubernetes::{Api, ApiError};
 use crate::store::objects::ObjectName;
 
 const JSON: &str = "application/json";
@@ -246,8 +247,10 @@ impl Store for Kubernetes {
         Ok(())
     }
 
-    async fn accounts(&self) -> Result<Vec<Account>, StoreError> {
-        self.all(|mirrors| mirrors.accounts.as_deref(), account_collection(), decode_account).await
+    async fn accounts(&self) -> Result<Accounts, StoreError> {
+        let list =
+            self.all(|mirrors| mirrors.accounts.as_deref(), account_collection(), decode_account).await?;
+        Ok(Accounts { list, complete: true })
     }
 
     async fn ingresses(&self) -> Result<Vec<IngressHosts>, StoreError> {

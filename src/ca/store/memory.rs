@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{Account, ConfigMap, IngressHosts, Namespace, Revision, Secret, Store, StoreError, Version};
+use super::{
+    Account, Accounts, ConfigMap, IngressHosts, Namespace, Revision, Secret, Store, StoreError, Version,
+};
 use crate::ca::hosts;
 use crate::store::objects::ObjectName;
 
@@ -124,8 +126,8 @@ impl Store for Memory {
         Ok(())
     }
 
-    async fn accounts(&self) -> Result<Vec<Account>, StoreError> {
-        Ok(self.readable()?.accounts.clone())
+    async fn accounts(&self) -> Result<Accounts, StoreError> {
+        Ok(Accounts { list: self.readable()?.accounts.clone(), complete: true })
     }
 
     async fn ingresses(&self) -> Result<Vec<IngressHosts>, StoreError> {

@@ -15,11 +15,11 @@ use super::output::{CertificateView, Output};
 use super::{Context, duration, now, read, read_roots};
 use crate::ca::authn::impersonation;
 use crate::ca::certificate::Certificate;
+use crate::ca::client;
 use crate::ca::csr;
 use crate::ca::key::{KeyAlgorithm, PrivateKey};
 use crate::ca::proto::IstioCertificateRequest;
 use crate::ca::proto::istio_certificate_service_client::IstioCertificateServiceClient;
-use crate::tls::ca_client;
 
 #[derive(Args)]
 pub struct CsrArgs {
@@ -64,10 +64,10 @@ pub async fn csr(context: &Context, args: CsrArgs, output: Output) -> anyhow::Re
     let request = request(&args, &key)?;
     let anchors = roots.iter().map(Certificate::der);
     let sender =
-        ca_client::connect(&args.address, args.server_name.as_deref(), anchors, identity(&args)?).await?;
+        client::connect(&args.address, args.server_name.as_deref(), anchors, identity(&args)?).await?;
     let origin = format!("https://{}", args.address).parse()?;
-    let mut client = IstioCertificateServiceClient::with_origin(ca_client::GrpcService(sender), origin);
-    let answer = client.create_certificate(request).await.map_err(|status| {
+    let mut service = IstioCertificateServiceClient::with_origin(client::GrpcService(sender), origin);
+    let answer = service.create_certificate(request).await.map_err(|status| {
         anyhow::anyhow!("the service refused: {} ({:?})", status.message(), status.code())
     })?;
     let chain = answer.into_inner().cert_chain;

@@ -197,17 +197,19 @@ impl Reading<'_> {
     }
 }
 
-/// All documents of a text. JSON goes to the JSON parser, which knows tabs and needs no separators.
+/// All documents of a text. JSON goes to the JSON parser, which knows tabs and needs no separators; what only begins
+/// like JSON, such as documents of one line each between `---`, is YAML.
 fn parse(text: &str) -> anyhow::Result<Vec<Value>> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let values: Vec<Value> = match text.trim_start().starts_with('{') {
-        true => serde_json::Deserializer::from_str(text).into_iter().collect::<Result<_, _>>()?,
-        false => {
-            let options = serde_saphyr::options! { strict_booleans: true };
-            serde_saphyr::from_multiple_with_options(text, options)?
-        }
+    let json = || serde_json::Deserializer::from_str(text).into_iter().collect::<Result<Vec<Value>, _>>();
+    let yaml = || {
+        let options = serde_saphyr::options! { strict_booleans: true };
+        serde_saphyr::from_multiple_with_options(text, options)
     };
-    Ok(values)
+    match text.trim_start().starts_with('{') {
+        true => json().or_else(|error| yaml().map_err(|_| error.into())),
+        false => Ok(yaml()?),
+    }
 }
 
 fn name_of(document: &Value) -> ObjectName {

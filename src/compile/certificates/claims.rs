@@ -12,7 +12,7 @@ use crate::diagnostics::{Diagnostic, ObjectRef, Severity};
 use crate::names::HostPattern;
 use crate::snapshot::certificates::{Awaited, Binding, Certificate, HostCertificates};
 use crate::store::Store;
-use crate::store::objects::{Ingress, Kind, ObjectName};
+use crate::store::objects::{Ingress, Kind, ObjectName, Secret, SecretOrigin};
 use crate::tls::keys::KeyPair;
 
 /// Who names a Secret for the host.
@@ -87,7 +87,7 @@ pub(super) struct Resolver<'a> {
     /// For how many seconds a deleted Secret's certificate stays; `None` is without limit.
     grace: Option<i64>,
     waits: StapleWaits,
-    now: i64,
+    pub now: i64,
     awaited: Vec<Awaited>,
     pub diagnostics: Vec<Diagnostic>,
     pub recheck_at: Option<i64>,
@@ -223,9 +223,14 @@ impl<'a> Resolver<'a> {
 
     fn look_up(&self, claim: &Claim<'_>) -> Result<&'a Arc<KeyPair>, Refusal> {
         let secret = claim.secret.as_ref().and_then(|name| self.store.secret(name));
+        // A Secret of a manifest may have the name by now; it binds itself to no host.
+        let is_meant = |secret: &&Arc<Secret>| {
+            !matches!(claim.claimant, Claimant::PemPair) || secret.origin == SecretOrigin::PemPair
+        };
+        let secret = secret.filter(is_meant);
         let (cause, reason, message) = match secret.map(|secret| &secret.pair) {
             Some(Some(Ok(pair))) => match self.host {
-                Some(host) if !pair.covers(host) => {
+                Some(host) if !is_for(claim, pair, host) => {
                     let names = names_of(pair);
                     let message = format!("the certificate of {claim} does not cover {host}: {names}");
                     (Cause::OtherHost, "HostMismatch", message)
@@ -239,7 +244,10 @@ impl<'a> Resolver<'a> {
                 let message = format!("{claim} contains no keypair: it has neither tls.crt nor tls.key");
                 (Cause::Unusable, "KeyPairMissing", message)
             }
-            None => (Cause::Missing, "SecretNotFound", format!("there is no {claim}")),
+            None => {
+                let what = if matches!(claim.claimant, Claimant::PemPair) { "PEM pair of " } else { "" };
+                (Cause::Missing, "SecretNotFound", format!("there is no {what}{claim}"))
+            }
         };
         Err(Refusal { cause, reason, message })
     }
@@ -362,6 +370,14 @@ impl<'a> Resolver<'a> {
 
     fn recheck(&mut self, at: i64) {
         self.recheck_at = Some(self.recheck_at.map_or(at, |known| known.min(at)));
+    }
+}
+
+/// A PEM pair is bound by its very names: a host that only its wildcard covers belongs to the wildcard.
+fn is_for(claim: &Claim<'_>, pair: &KeyPair, host: &HostPattern) -> bool {
+    match claim.claimant {
+        Claimant::PemPair => pair.names.contains(host),
+        Claimant::Ingress { .. } | Claimant::Default => pair.covers(host),
     }
 }
 

@@ -101,10 +101,11 @@ fn string_match(text: &str) -> StringMatch {
 
 impl Mesh {
     /// Every principal that `principal` stands for: one of our own trust domain counts under all its names.
-    /// What is not a whole `TRUST-DOMAIN/ns/NAMESPACE/sa/NAME` stays as it is.
+    /// What is neither a whole `TRUST-DOMAIN/ns/NAMESPACE/sa/NAME` nor the beginning of one, such as
+    /// `TRUST-DOMAIN/ns/NAMESPACE/*`, stays as it is.
     fn principals(&self, principal: &str) -> Vec<String> {
         match principal.split_once('/') {
-            Some((trust_domain, rest)) if rest.split('/').count() == 4 => {
+            Some((trust_domain, rest)) if rest.ends_with('*') || rest.split('/').count() == 4 => {
                 self.trust_domains(trust_domain).map(|name| format!("{name}/{rest}")).collect()
             }
             _ => vec![principal.into()],

@@ -26,6 +26,7 @@ fn secret(name: &str, pair: &Arc<KeyPair>) -> Object {
         ticket_keys: None,
         authorities: None,
         users: Default::default(),
+        client_ca: None,
     })
 }
 
@@ -140,6 +141,7 @@ fn a_broken_secret_is_reported_as_long_as_it_is_there() {
         ticket_keys: None,
         authorities: None,
         users: Default::default(),
+        client_ca: None,
     })]);
     assert_eq!(world.findings().len(), 1);
     world.delete(Kind::Secret, "a", "broken");

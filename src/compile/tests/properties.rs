@@ -14,6 +14,7 @@ use crate::store::objects::{
     TlsSecret,
 };
 use crate::testing::certificates::Authority;
+use crate::tls::client_auth::ClientCa;
 use crate::tls::keys::KeyPair;
 
 /// What can happen: few names, so that events meet.
@@ -75,8 +76,15 @@ fn rule() -> impl Strategy<Value = IngressRule> {
 
 fn ingress() -> impl Strategy<Value = Ingress> {
     let annotation = (
-        pick(&["portcullis.dev/ssl-redirect", "x.test/proxy-body-size", "kubernetes.io/ingress.class"]),
-        pick(&["false", "1m", "portcullis", "other"]),
+        pick(&[
+            "portcullis.dev/ssl-redirect",
+            "x.test/proxy-body-size",
+            "kubernetes.io/ingress.class",
+            "portcullis.dev/auth-tls-secret",
+            "x.test/auth-tls-secret",
+            "portcullis.dev/auth-tls-match-cn",
+        ]),
+        pick(&["false", "1m", "portcullis", "other", "ca", "a/ca"]),
     );
     let secret = prop_oneof![
         4 => Just(TlsSecret::Named("tls".into())),
@@ -88,7 +96,7 @@ fn ingress() -> impl Strategy<Value = Ingress> {
         pick(&["i", "j", "k"]),
         option::of(0..3_i64),
         option::weighted(0.4, pick(&["portcullis", "other", "none"])),
-        vec(annotation, 0..2),
+        vec(annotation, 0..3),
         option::weighted(0.3, backend()),
         tls,
         vec(rule(), 0..4),
@@ -145,6 +153,7 @@ fn object() -> impl Strategy<Value = Object> {
         6 => ingress().prop_map(Object::Ingress),
         2 => service().prop_map(Object::Service),
         3 => slice().prop_map(Object::EndpointSlice),
+        2 => (0..4_usize).prop_map(|number| Object::Secret(client_ca(number))),
         1 => (pick(&["portcullis", "other"]), pick(controllers), any::<bool>())
             .prop_map(|(name, controller, default)| class(&name, &controller, default)),
     ]
@@ -155,6 +164,25 @@ static PAIRS: LazyLock<Vec<Arc<KeyPair>>> = LazyLock::new(|| {
     let names: [&[&str]; 3] = [&["a.test", "b.test"], &["*.a.test"], &["other.test"]];
     names.iter().map(|names| Arc::new(authority.pair(names))).collect()
 });
+
+static AUTHORITIES: LazyLock<[String; 2]> =
+    LazyLock::new(|| ["one", "two"].map(|name| Authority::new(name).pem()));
+
+/// A Secret with authorities, with ones that cannot be read or without any.
+fn client_ca(number: usize) -> Secret {
+    let text = AUTHORITIES.get(number).cloned().or((number == 2).then(String::new));
+    Secret {
+        metadata: metadata("ca"),
+        kind: "Opaque".into(),
+        origin: SecretOrigin::Object,
+        pair: None,
+        fields: Default::default(),
+        ticket_keys: None,
+        authorities: None,
+        users: Default::default(),
+        client_ca: text.map(|text| ClientCa::new(text.as_bytes(), None)),
+    }
+}
 
 fn secret() -> impl Strategy<Value = Secret> {
     let origins = proptest::sample::select(&[SecretOrigin::Object, SecretOrigin::PemPair]);
@@ -168,6 +196,7 @@ fn secret() -> impl Strategy<Value = Secret> {
             ticket_keys: None,
             authorities: None,
             users: Default::default(),
+            client_ca: None,
         },
     )
 }
@@ -211,6 +240,9 @@ fn hostile_ingress() -> impl Strategy<Value = Ingress> {
             (text(1), text(2)),
             (format!("portcullis.dev/{}", text(3)), text(4)),
             ("portcullis.dev/proxy-body-size".into(), text(5)),
+            ("portcullis.dev/auth-tls-secret".into(), text(3)),
+            ("portcullis.dev/auth-tls-match-cn".into(), text(4)),
+            ("portcullis.dev/auth-tls-error-page".into(), text(5)),
             ("portcullis.dev/backend-protocol".into(), text(6)),
         ]
         .into();

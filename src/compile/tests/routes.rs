@@ -164,7 +164,7 @@ fn policies_come_from_annotations_and_spare_the_acme_path() {
     let policy = |host, path| &world.route(host, path).unwrap().policy;
     assert_eq!(policy("a.test", "/").max_body, Some(8 << 20));
     assert_eq!(policy("a.test", "/").redirect, HttpsRedirect::IfTls);
-    assert_eq!(policy("a.test", "/.well-known/acme-challenge/token").redirect, HttpsRedirect::Never);
+    assert_eq!(policy("a.test", "/.well-known/acme-challenge/token").redirect, HttpsRedirect::Exempt);
     assert!(Arc::ptr_eq(policy("a.test", "/"), policy("b.test", "/")), "an Ingress has one policy");
 }
 
@@ -181,17 +181,16 @@ fn an_ingress_that_asks_for_an_unsupported_protection_is_closed_and_others_are_n
     world.apply([ingress("closed").path("a.test", "/", "web").object()]);
     assert_eq!(world.serves("a.test", "/x"), "a/web:80");
 
-    let client_certificates =
-        ingress("closed").annotation("nginx.ingress.kubernetes.io/auth-tls-secret", "a/ca");
-    world.apply([client_certificates.path("a.test", "/", "web").path("b.test", "/", "web").object()]);
-    assert_eq!(world.serves("a.test", "/open"), "503 auth-tls-secret", "client certificates are a host's");
-    assert_eq!(world.serves("b.test", "/"), "503 auth-tls-secret");
+    let snippet = ingress("closed").annotation("nginx.ingress.kubernetes.io/server-snippet", "deny all;");
+    world.apply([snippet.path("a.test", "/", "web").path("b.test", "/", "web").object()]);
+    assert_eq!(world.serves("a.test", "/open"), "503 server-snippet", "it is of the whole host");
+    assert_eq!(world.serves("b.test", "/"), "503 server-snippet");
 
-    // Who shows that the host is ours has no client certificate; only its own Ingress can close its path.
+    // Only its own Ingress can close the path of a challenge.
     let challenge = |name| ingress(name).path("a.test", "/.well-known/acme-challenge/x", "web");
     world.apply([challenge("solver").object()]);
     assert_eq!(world.serves("a.test", "/.well-known/acme-challenge/x"), "a/web:80");
-    assert_eq!(world.serves("a.test", "/.well-known/acme-challenge/y"), "503 auth-tls-secret");
+    assert_eq!(world.serves("a.test", "/.well-known/acme-challenge/y"), "503 server-snippet");
     world.apply([challenge("solver").annotation(AUTH_URL, "http://auth.test").object()]);
     assert_eq!(world.serves("a.test", "/.well-known/acme-challenge/x"), "503 auth-url");
 }
@@ -227,9 +226,20 @@ fn routes_have_the_users_of_the_secret_of_their_ingress() {
         let list = Users::of_file(lines.as_bytes());
         let users = UserLists { file: Some(Arc::new(list)), map: None };
         let (kind, origin) = ("Opaque".into(), SecretOrigin::Object);
-        let (pair, fields, ticket_keys, authorities) = (None, Default::default(), None, None);
+        let (pair, fields, ticket_keys, authorities, client_ca) =
+            (None, Default::default(), None, None, None);
         let metadata = metadata("users");
-        Object::Secret(Secret { metadata, kind, origin, pair, fields, ticket_keys, authorities, users })
+        Object::Secret(Secret {
+            metadata,
+            kind,
+            origin,
+            pair,
+            fields,
+            ticket_keys,
+            authorities,
+            client_ca,
+            users,
+        })
     };
     let asks = |value| ingress("asks").annotation(SECRET, value).path("a.test", "/", "web");
     let other = ingress("other").path("b.test", "/", "web").object();
@@ -344,18 +354,4 @@ fn manifests_written_for_ingress_nginx_can_be_taken_over() {
     );
     assert_eq!(world.serves("spec.test", "/"), "a/web:80");
     assert_eq!(world.serves("old.test", "/"), "a/web:80");
-}
-
-#[test]
-fn a_canary_never_takes_the_place_of_its_main_ingress() {
-    let world = World::new([
-        ingress("canary")
-            .created(1)
-            .annotation("nginx.ingress.kubernetes.io/canary", "true")
-            .path("a.test", "/", "new")
-            .object(),
-        ingress("main").created(2).path("a.test", "/", "stable").object(),
-    ]);
-    assert_eq!(world.serves("a.test", "/"), "a/stable:80");
-    assert!(world.reasons().contains(&("CanaryNotServed", "canary".into())));
 }

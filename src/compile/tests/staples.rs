@@ -41,6 +41,7 @@ fn of_origin(origin: SecretOrigin, metadata: Metadata, pair: &Arc<KeyPair>) -> O
         ticket_keys: None,
         authorities: None,
         users: Default::default(),
+        client_ca: None,
     })
 }
 

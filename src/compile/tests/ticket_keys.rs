@@ -22,6 +22,7 @@ fn secret(ticket_keys: Option<SharedKeys>) -> Object {
         ticket_keys,
         authorities: None,
         users: Default::default(),
+        client_ca: None,
     })
 }
 

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use http::uri::{Authority, PathAndQuery};
-use http::{HeaderValue, Request};
+use http::{HeaderValue, Request, Uri};
 
 use super::refusal::Refusal;
 use super::target::authority_text;
@@ -12,6 +12,7 @@ use crate::proxy::answers;
 use crate::proxy::body::Body;
 use crate::proxy::derived::Derived;
 use crate::proxy::headers::Claimed;
+use crate::snapshot::client_auth::ClientAuth;
 use crate::snapshot::hosts::{Action, Host, HttpsRedirect, Route};
 use crate::snapshot::redirects::{Asked, Redirect};
 
@@ -29,6 +30,26 @@ pub struct Question<'a> {
 impl Question<'_> {
     /// What a route answers that sends every request on.
     pub fn follow(&self, redirect: &Redirect) -> Box<Refusal> {
+        let Some(location) = self.fill(redirect) else {
+            return Refusal::bad_request("the request has no host");
+        };
+        Refusal::ready(answers::redirect(redirect.status, location), "redirect")
+    }
+
+    /// A redirect away from what was asked for; `None` where it would lead there again.
+    pub fn elsewhere(&self, redirect: &Redirect, reason: &'static str) -> Option<Box<Refusal>> {
+        let location = self.fill(redirect)?;
+        let target: Uri = location.to_str().ok()?.parse().ok()?;
+        let is_ours = target
+            .host()
+            .is_none_or(|host| canonical_host(host).ok().as_deref() == self.origin().0.as_deref());
+        match is_ours && target.path() == self.request.uri().path() {
+            true => None,
+            false => Some(Refusal::ready(answers::redirect(redirect.status, location), reason)),
+        }
+    }
+
+    fn fill(&self, redirect: &Redirect) -> Option<HeaderValue> {
         let (host, port) = self.origin();
         let uri = self.request.uri();
         let asked = Asked {
@@ -38,18 +59,18 @@ impl Question<'_> {
             path: uri.path(),
             query: uri.query(),
         };
-        let location = redirect.location.fill(&asked).and_then(|text| HeaderValue::try_from(text).ok());
-        let Some(location) = location else { return Refusal::bad_request("the request has no host") };
-        let response = answers::redirect(redirect.status, location);
-        Refusal::ready(response, "redirect")
+        redirect.location.fill(&asked).and_then(|text| HeaderValue::try_from(text).ok())
     }
 
     /// The redirect of a request that came in the clear and should not have, unless its route sends it on anyway.
     pub fn to_https(&self, rules: &Host, route: &Route, settings: &Derived) -> Option<Box<Refusal>> {
-        let wanted = match route.policy.redirect {
-            HttpsRedirect::Never => false,
-            HttpsRedirect::IfTls => rules.has_tls,
-            HttpsRedirect::Always => true,
+        let wanted = match (route.policy.redirect, rules.client_auth.as_deref()) {
+            (_, Some(ClientAuth::Refused)) => false,
+            (HttpsRedirect::Never | HttpsRedirect::Exempt, _) => false,
+            // A certificate of a client can only be shown there.
+            (HttpsRedirect::IfTls, Some(auth)) if auth.wants_tls() => true,
+            (HttpsRedirect::IfTls, _) => rules.has_tls,
+            (HttpsRedirect::Always, _) => true,
         };
         if self.is_https() || !wanted || matches!(route.action, Action::Redirect(_)) {
             return None;
@@ -67,7 +88,8 @@ impl Question<'_> {
         Some(Refusal::ready(response, "https_redirect"))
     }
 
-    fn is_https(&self) -> bool {
+    /// Whether the client came over TLS, to us or to whoever is believed about it.
+    pub fn is_https(&self) -> bool {
         self.claimed.and_then(|claimed| claimed.https).unwrap_or(self.https)
     }
 

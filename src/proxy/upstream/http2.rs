@@ -141,6 +141,11 @@ impl Lease {
         self.connection.heard(self.deadlines.now());
     }
 
+    /// The backend was waited for in vain.
+    fn doubt(&self) {
+        self.connection.doubt();
+    }
+
     fn deadline(&self, duration: Duration) -> Deadline {
         self.deadlines.deadline(duration)
     }

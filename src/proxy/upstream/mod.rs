@@ -28,6 +28,7 @@ use self::error::{Phase, Reason, Retry, UpstreamError};
 use self::http1::{Connection, Timing};
 use self::http2::{Http2Pool, SendFailure};
 use self::pool::{Check, Key, Pool, PoolLimits, Protocol, TlsIdentity};
+use super::affinity::Session;
 use super::body::Body;
 use super::headers::ClientFields;
 use crate::names::canonical_host;
@@ -49,6 +50,15 @@ pub struct Way {
     pub via: Option<Via>,
     /// Who has to be there, where that is known and asked for.
     pub workload: Option<SpiffeId>,
+}
+
+/// Where a request goes.
+#[derive(Clone, Copy)]
+pub struct Target<'a> {
+    pub cluster: &'a Cluster,
+    pub policy: &'a RoutePolicy,
+    /// What it belongs to, where sessions stay with one endpoint.
+    pub session: Option<&'a Session>,
 }
 
 /// The head of a request as it goes to a backend.
@@ -132,7 +142,7 @@ impl Upstream {
         self.http2.set_idle_timeout(limits.idle_timeout);
     }
 
-    /// Forwards `request`, with `about` the client, to an endpoint of `cluster` and gives its response as soon as the
+    /// Forwards `request`, with `about` the client, to an endpoint of `target` and gives its response as soon as the
     /// head is there. `admit` says whether the client may be served by an endpoint: it is asked for each one that is
     /// tried, before anything is sent, and its error is the answer.
     ///
@@ -140,8 +150,7 @@ impl Upstream {
     /// with [`Body::Upgraded`]. Backends with HTTP/2 never see an `Upgrade`, and no backend a CONNECT.
     pub async fn forward(
         &self,
-        cluster: &Cluster,
-        policy: &RoutePolicy,
+        target: Target<'_>,
         retries: Retries,
         admit: &Admit<'_>,
         about: &ClientFields,
@@ -152,9 +161,10 @@ impl Upstream {
             return Err(Reason::Method.into());
         }
         let head = Head { parts: &parts, about };
+        let Target { cluster, policy, session } = target;
         let mut tried = Tried::default();
         loop {
-            let Some(endpoint) = tried.next(cluster) else {
+            let Some(endpoint) = tried.next(cluster, session) else {
                 return Err(Reason::NoEndpoint(cluster.unavailable.unwrap_or("no endpoint")).into());
             };
             let way = admit(endpoint)?;
@@ -283,15 +293,16 @@ impl Upstream {
 struct Tried<'a> {
     endpoints: [Option<&'a Arc<Endpoint>>; MAX_TRIES],
     count: usize,
+    /// The last one could not be connected to.
+    last_is_down: bool,
 }
 
 impl<'a> Tried<'a> {
-    /// The next in turn, or another that was not tried before, if there is one.
-    fn next(&mut self, cluster: &'a Cluster) -> Option<&'a Arc<Endpoint>> {
-        let turn = cluster.pick()?;
-        let next = match self.contains(turn) {
-            true => self.untried(cluster).unwrap_or(turn),
-            false => turn,
+    /// The one that the session prefers or the next in turn; or another that was not tried before, if there is one.
+    fn next(&mut self, cluster: &'a Cluster, session: Option<&Session>) -> Option<&'a Arc<Endpoint>> {
+        let next = match session {
+            None => self.next_in_turn(cluster)?,
+            Some(session) => self.next_of(session, cluster)?,
         };
         if let Some(place) = self.endpoints.get_mut(self.count) {
             *place = Some(next);
@@ -300,11 +311,26 @@ impl<'a> Tried<'a> {
         Some(next)
     }
 
+    fn next_in_turn(&self, cluster: &'a Cluster) -> Option<&'a Arc<Endpoint>> {
+        let turn = cluster.pick()?;
+        Some(if self.contains(turn) { self.untried(cluster).unwrap_or(turn) } else { turn })
+    }
+
+    /// A session does not leave its endpoint for the sake of a stale connection.
+    fn next_of(&self, session: &Session, cluster: &'a Cluster) -> Option<&'a Arc<Endpoint>> {
+        if let (1, [Some(first), ..], false) = (self.count, &self.endpoints, self.last_is_down) {
+            return Some(first);
+        }
+        let is_tried =
+            |at| self.count > 0 && cluster.endpoints.get(at).is_some_and(|endpoint| self.contains(endpoint));
+        cluster.endpoints.get(session.choose(cluster, is_tried)?)
+    }
+
     /// Whoever could not be connected to a moment ago is not tried again at once; a stale connection says nothing
     /// about its endpoint.
-    fn may_go_on(&self, cluster: &Cluster, retries: Retries, error: &UpstreamError) -> bool {
-        let endpoint_is_down = matches!(error.reason.phase(), Phase::Connect | Phase::Tls);
-        self.count < retries.limit(cluster) && (!endpoint_is_down || self.untried(cluster).is_some())
+    fn may_go_on(&mut self, cluster: &Cluster, retries: Retries, error: &UpstreamError) -> bool {
+        self.last_is_down = matches!(error.reason.phase(), Phase::Connect | Phase::Tls);
+        self.count < retries.limit(cluster) && (!self.last_is_down || self.untried(cluster).is_some())
     }
 
     fn untried<'b>(&self, cluster: &'b Cluster) -> Option<&'b Arc<Endpoint>> {

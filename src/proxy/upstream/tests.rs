@@ -96,8 +96,8 @@ impl Upstream {
         policy: &RoutePolicy,
         request: Request<Body>,
     ) -> Result<Response<Body>, UpstreamError> {
-        self.forward(cluster, policy, retries, &|_| Ok(Way::default()), &ClientFields::default(), request)
-            .await
+        let target = Target { cluster, policy, session: None };
+        self.forward(target, retries, &|_| Ok(Way::default()), &ClientFields::default(), request).await
     }
 }
 
@@ -122,6 +122,7 @@ pub fn policy(protocol: BackendProtocol) -> RoutePolicy {
         connect_timeout: Duration::from_secs(5),
         read_timeout: Duration::from_secs(60),
         send_timeout: Duration::from_secs(60),
+        affinity: None,
     }
 }
 

@@ -20,6 +20,11 @@ impl<K: Clone + Eq + Hash, C: Ord> Claims<K, C> {
         self.0.get(key)?.first()
     }
 
+    /// All claimants in order.
+    pub fn all(&self, key: &K) -> &[Arc<C>] {
+        self.0.get(key).map_or(&[], Vec::as_slice)
+    }
+
     /// Adds a claim and returns the claimant that had counted until now.
     pub fn add(&mut self, key: &K, claimant: &Arc<C>) -> Option<Arc<C>> {
         let claimants = self.0.entry(key.clone()).or_insert_with(|| Vec::with_capacity(1));

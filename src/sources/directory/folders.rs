@@ -1,6 +1,9 @@
 //! The folders under the roots: which are watched, which units lie in them. Looks at names and never at what
 //! files hold. Once there is a watcher, a folder is watched before it is listed, so that nothing falls in between.
 //!
+//! A folder that can be reached by several ways is read by one of them, the same whichever was there first: one
+//! without links, else the first in order. The others are kept in mind for when that one is gone.
+//!
 //! Only what is not there is dropped. A folder that cannot be looked at keeps what was in it, and is a finding.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -29,6 +32,9 @@ type Identity = (u64, u64);
 
 struct Folder {
     identity: Identity,
+    root: usize,
+    /// A link leads to it, or to a folder around it.
+    linked: bool,
     units: BTreeSet<Arc<Place>>,
 }
 
@@ -41,8 +47,10 @@ struct Unwatched {
 
 /// Why a folder is not entered.
 enum Refusal {
-    /// It is not there, or is no folder, or is read by another way.
+    /// It is not there, or is no folder.
     NotHere,
+    /// It is read by another way.
+    Elsewhere(Identity),
     Problem(Diagnostic),
 }
 
@@ -51,6 +59,10 @@ pub struct Folders {
     watcher: Option<Watcher>,
     known: BTreeMap<PathBuf, Folder>,
     paths: HashMap<Identity, PathBuf>,
+    /// Further ways to folders that are read.
+    ways: BTreeMap<PathBuf, Identity>,
+    /// Those of them to folders that are not read any more.
+    freed: BTreeSet<PathBuf>,
     /// The folders that are watched because a root, or a link on the way to it, has its name there.
     holders: BTreeMap<PathBuf, Identity>,
     unwatched: BTreeMap<PathBuf, Unwatched>,
@@ -108,10 +120,15 @@ impl Folders {
         let mut units = Vec::new();
         let mut pending = vec![folder.to_owned()];
         while let Some(folder) = pending.pop() {
-            let identity = match self.admit(top, &folder) {
-                Ok(identity) => identity,
+            let (identity, linked) = match self.admit(root, top, &folder) {
+                Ok(admitted) => admitted,
                 Err(Refusal::NotHere) => {
                     units.extend(self.drop(&folder));
+                    continue;
+                }
+                Err(Refusal::Elsewhere(identity)) => {
+                    units.extend(self.drop(&folder));
+                    self.ways.insert(folder, identity);
                     continue;
                 }
                 Err(Refusal::Problem(problem)) => {
@@ -119,11 +136,14 @@ impl Folders {
                     continue;
                 }
             };
-            // It was renamed. The old watch must go first: it is the same as the new one.
+            // It was renamed, or this way comes before. The old watch must go first: it is the same as the new one.
             if let Some(old) = self.paths.get(&identity).filter(|path| **path != folder).cloned() {
                 units.extend(self.drop(&old));
+                if is_still(&old, identity) {
+                    self.ways.insert(old, identity);
+                }
             }
-            self.enter(&folder, identity, touched);
+            self.enter(&folder, Folder { identity, root, linked, units: BTreeSet::new() }, touched);
             match found(self.list(&folder)) {
                 Ok(Some(listing)) => {
                     self.solved(&folder);
@@ -148,17 +168,42 @@ impl Folders {
         for path in below(&self.unwatched, folder).cloned().collect::<Vec<_>>() {
             self.watched(&path);
         }
+        for path in below(&self.ways, folder).cloned().collect::<Vec<_>>() {
+            self.ways.remove(&path);
+        }
         let mut units = Vec::new();
         for path in below(&self.known, folder).cloned().collect::<Vec<_>>() {
             if let Some(watcher) = &mut self.watcher {
                 watcher.remove(&path);
             }
             if let Some(folder) = self.known.remove(&path) {
-                self.paths.remove(&folder.identity);
+                self.leave(folder.identity);
                 units.extend(folder.units);
             }
         }
         units
+    }
+
+    /// A folder is not read any more by the way it was.
+    fn leave(&mut self, identity: Identity) {
+        self.paths.remove(&identity);
+        let freed = self.ways.iter().filter(|(_, other)| **other == identity);
+        self.freed.extend(freed.map(|(path, _)| path.clone()));
+    }
+
+    /// A way to a folder by which it may have to be read from now on: the one before is gone.
+    pub fn next_freed(&mut self) -> Option<PathBuf> {
+        loop {
+            let path = self.freed.pop_first()?;
+            if !path.parent().is_some_and(|parent| self.is_elsewhere(parent)) {
+                return Some(path);
+            }
+        }
+    }
+
+    /// Whether the folder that `path` is in is read by another way.
+    pub fn is_elsewhere(&self, path: &Path) -> bool {
+        !self.ways.is_empty() && path.ancestors().any(|folder| self.ways.contains_key(folder))
     }
 
     /// Whether `place` was there when its folder was listed last, or has been added since.
@@ -255,8 +300,8 @@ impl Folders {
         }
     }
 
-    /// Which folder `folder` is now.
-    fn admit(&self, top: &Path, folder: &Path) -> Result<Identity, Refusal> {
+    /// Which folder `folder` is now, and whether it is reached over a link.
+    fn admit(&self, root: usize, top: &Path, folder: &Path) -> Result<(Identity, bool), Refusal> {
         let identity = match found(fs::metadata(folder)) {
             Ok(Some(metadata)) if metadata.is_dir() => identity(&metadata),
             Ok(_) => return Err(Refusal::NotHere),
@@ -266,25 +311,35 @@ impl Folders {
             let message = format!("folders are read {DEEPEST} levels deep, this one is deeper");
             return Err(Refusal::Problem(file_error("TooDeep", message)));
         }
-        // The same folder by another way, a link: reading it once is enough, and a loop ends here.
-        let elsewhere =
-            self.paths.get(&identity).is_some_and(|path| path != folder && is_still(path, identity));
-        if elsewhere { Err(Refusal::NotHere) } else { Ok(identity) }
+        let around = folder.parent().and_then(|parent| self.known.get(parent));
+        let linked = folder != top && (folder.is_symlink() || around.is_some_and(|around| around.linked));
+        // The same folder by another way: reading it once is enough, and a loop ends here.
+        let other = self.paths.get(&identity).filter(|path| *path != folder && is_still(path, identity));
+        let other = other.and_then(|path| self.known.get_key_value(path));
+        match other {
+            Some((path, other)) if (other.linked, other.root, &**path) < (linked, root, folder) => {
+                Err(Refusal::Elsewhere(identity))
+            }
+            _ => Ok((identity, linked)),
+        }
     }
 
     /// Notes the folder and sets the watch.
-    fn enter(&mut self, folder: &Path, identity: Identity, touched: bool) {
-        let before = self.known.get(folder).map(|known| known.identity);
-        if before == Some(identity) && !touched {
+    fn enter(&mut self, path: &Path, folder: Folder, touched: bool) {
+        let identity = folder.identity;
+        let before = self.known.remove(path);
+        let known = before.as_ref().map(|before| before.identity);
+        let units = before.map(|before| before.units).unwrap_or_default();
+        self.known.insert(path.to_owned(), Folder { units, ..folder });
+        if known == Some(identity) && !touched {
             return;
         }
-        if let Some(before) = before {
-            self.paths.remove(&before);
+        self.ways.remove(path);
+        if let Some(before) = known.filter(|before| *before != identity) {
+            self.leave(before);
         }
-        self.paths.insert(identity, folder.to_owned());
-        let known = self.known.entry(folder.to_owned());
-        known.or_insert_with(|| Folder { identity, units: BTreeSet::new() }).identity = identity;
-        self.watch(folder);
+        self.paths.insert(identity, path.to_owned());
+        self.watch(path);
     }
 
     fn watch(&mut self, folder: &Path) {
@@ -334,6 +389,7 @@ impl Folders {
     /// What was in `folder` and is not among `listed`, the folders that are.
     fn children_besides(&self, folder: &Path, listed: &BTreeSet<PathBuf>) -> BTreeSet<PathBuf> {
         let known = below(&self.known, folder).chain(below(&self.problems, folder));
+        let known = known.chain(below(&self.ways, folder));
         known.filter(|path| path.parent() == Some(folder) && !listed.contains(*path)).cloned().collect()
     }
 }

@@ -4,6 +4,7 @@ mod reading;
 mod ready_policies;
 mod roots;
 mod trouble;
+mod ways;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -413,6 +414,25 @@ async fn the_first_of_two_definitions_counts_and_the_second_steps_in() {
         .await;
     assert_eq!(show.origin("same"), Some(show.path("a.yaml")));
     assert!(!show.log.iter().any(|line| line.starts_with("delete")), "{:?}", show.log);
+}
+
+#[tokio::test]
+async fn all_further_definitions_name_the_one_that_counts() {
+    let files = ["a.yaml", "b.yaml", "c.yaml"];
+    let mut show = Show::start(|folder| {
+        files.iter().for_each(|file| fs::write(folder.join(file), config_map("same", file)).unwrap());
+    })
+    .await;
+    let named = |show: &Show, first: &str| {
+        let message = format!("{} defines it too and comes first", show.path(first).display());
+        show.findings.values().flatten().filter(|finding| finding.message == message).count()
+    };
+    assert_eq!(named(&show, "a.yaml"), 2);
+    fs::remove_file(show.path("a.yaml")).unwrap();
+    show.until("the third to name the second", |show| named(show, "b.yaml") == 1).await;
+    assert_eq!(show.reasons(), ["Duplicate"]);
+    rename_into(&show.path("a.yaml"), &config_map("same", "again"));
+    show.until("both to name the first", |show| named(show, "a.yaml") == 2).await;
 }
 
 #[tokio::test]

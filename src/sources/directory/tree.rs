@@ -131,14 +131,15 @@ impl Tree {
     /// As [`scan`](Self::scan), calling `piece` after every so many files: what was found until then may be taken.
     pub fn scan_in_pieces(&mut self, now: Instant, mut piece: impl FnMut(&mut Self)) {
         self.folders.retry_watches();
-        for root in 0..self.roots.paths().len() {
-            let places = self.list_root(root, false);
-            for places in places.chunks(PIECE) {
-                self.look_at(places, Look::IfChanged, now);
-                piece(self);
-            }
+        // All before any is read: a folder of one may have to be read by way of another.
+        let places: Vec<_> =
+            (0..self.roots.paths().len()).flat_map(|root| self.list_root(root, false)).collect();
+        for places in places.chunks(PIECE) {
+            self.look_at(places, Look::IfChanged, now);
+            piece(self);
         }
         self.synced = true;
+        self.follow_freed(now);
         self.plan_relist(now);
     }
 
@@ -198,6 +199,7 @@ impl Tree {
         if let Some(root) = roots.around(path).filter(|_| over.is_empty()) {
             self.touch_within(root, roots.path(root), path, now);
         }
+        self.follow_freed(now);
         self.plan_relist(now);
     }
 
@@ -285,7 +287,15 @@ impl Tree {
         }
         let due = self.waits.due_units(now);
         self.look_at(&due, Look::Touched, now);
+        self.follow_freed(now);
         self.plan_relist(now);
+    }
+
+    /// Looks at the folders that have to be read by another way now.
+    fn follow_freed(&mut self, now: Instant) {
+        while let Some(path) = self.folders.next_freed() {
+            self.relist(&path, now);
+        }
     }
 
     fn plan_relist(&mut self, now: Instant) {
@@ -332,6 +342,9 @@ impl Tree {
         let unit = &place.unit;
         if look == Look::IfChanged && self.waits.is_being_written(unit) {
             return;
+        }
+        if self.folders.is_elsewhere(&unit.path) {
+            return self.missing(place, now);
         }
         // A manifest that is new or was touched is read without being looked at: there are thousands of them at the
         // start.

@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
+use super::Resource;
 use super::kept::Kept;
 use super::target::{Target, named_shelf};
 use super::wire::Page;
-use super::{Api, ApiError, Resource};
+use crate::api_server::{Api, ApiError};
 use crate::store::objects::{ConfigMap, Decoded, Findings, Kind, Node, Object, ObjectName};
 
 /// What the API server has under this name; `None` where that is nothing.

@@ -11,13 +11,14 @@ use tokio::sync::watch::Receiver;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
+use super::Resource;
 use super::hub::Hub;
 use super::keeper::Keeper;
 use super::references::{Reference, named_by};
 use super::rest::Rest;
 use super::target::{Target, named_shelf};
 use super::watch::Watch;
-use super::{Api, Resource};
+use crate::api_server::Api;
 use crate::settings::Settings;
 use crate::store::objects::Kind;
 

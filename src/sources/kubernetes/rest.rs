@@ -9,10 +9,9 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-use super::ApiError;
-use super::backoff::Backoff;
 use super::references::Reference;
 use super::watch::Watch;
+use crate::api_server::{ApiError, Backoff};
 
 /// How long a round takes at least, and the pause between two looks at least.
 const ROUND: (Duration, Duration) = (Duration::from_secs(30), Duration::from_millis(50));

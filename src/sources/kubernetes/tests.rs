@@ -492,7 +492,7 @@ proptest! {
         let line = json!({ "type": kind, "object": odd }).to_string();
         if let Ok(line) = serde_json::from_str::<wire::Line>(&line) {
             let _ = wire::version_of(&line.object);
-            let _ = wire::Status::of(&line.object);
+            let _ = wire::status_of(&line.object);
             let _ = wire::ingress_status(ObjectName::new("a", "b"), &line.object);
         }
     }

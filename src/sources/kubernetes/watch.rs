@@ -23,14 +23,13 @@ use tokio::sync::watch::Receiver;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::Need;
-use super::api::{Api, ApiError, Lines};
-use super::backoff::Backoff;
 use super::hub::{Found, Hub, WatchId};
 use super::keeper::{Keeper, TargetKeeper};
 use super::kept::text_of;
 use super::named::MOST;
 use super::target::Target;
-use super::wire::{Line, Page, Status, ingress_status, policy_status, version_of};
+use super::wire::{Line, Page, ingress_status, policy_status, status_of, version_of};
+use crate::api_server::{Api, ApiError, Backoff, Lines, Status};
 use crate::clock::now;
 use crate::diagnostics::{Diagnostic, ObjectRef, Severity};
 use crate::sources::{ObjectFindings, WatchState};
@@ -160,7 +159,7 @@ impl Watch {
             Err(error @ ApiError::Refused { code: 404, .. }) => error,
             other => return other,
         };
-        match in_time(deadline, self.api.version_of(self.target.resource)).await? {
+        match in_time(deadline, self.newest_version()).await? {
             None => Err(ApiError::Absent),
             Some(version) if version == self.target.api_version => Err(not_found),
             Some(version) => {
@@ -168,6 +167,11 @@ impl Watch {
                 self.list_all(deadline).await
             }
         }
+    }
+
+    async fn newest_version(&self) -> Result<Option<&'static str>, ApiError> {
+        let resource = self.target.resource;
+        self.api.first_version(resource.kind.api_versions(), resource.plural).await
     }
 
     /// The deadline is for what the API server has to send: what it has sent is taken as a whole.
@@ -291,7 +295,7 @@ impl Watch {
         let mut found = Found::default();
         let taken = loop {
             let mut result = Ok(());
-            while let Some(line) = lines.next() {
+            while let Some(line) = lines.next_line() {
                 result = self.take_line(line, version, &mut found);
                 if result.is_err() {
                     break;
@@ -334,7 +338,7 @@ impl Watch {
             }
             "BOOKMARK" => {}
             "ERROR" => {
-                let Status { code, message } = Status::of(object);
+                let Status { code, message } = status_of(object);
                 return Err(match code {
                     410 => ApiError::Expired,
                     _ => ApiError::Refused { code, message, retry_after: None },

@@ -3,6 +3,7 @@
 
 use serde::Deserialize;
 
+use crate::api_server::Status;
 use crate::sources::{Address, IngressStatus, POLICY_CONDITION, PolicyCondition, PolicyStatus};
 use crate::store::objects::{Node, ObjectName};
 
@@ -34,67 +35,13 @@ pub(super) struct Line<'a> {
     pub object: Node<'a>,
 }
 
-/// `v1 APIGroupList`: the API groups of a server, with their versions.
-#[derive(Deserialize)]
-pub(super) struct Groups {
-    groups: Vec<Group>,
-}
-
-#[derive(Deserialize)]
-struct Group {
-    versions: Vec<GroupVersion>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct GroupVersion {
-    group_version: String,
-}
-
-impl Groups {
-    /// Whether the server has a group in a version, as `networking.k8s.io/v1`.
-    pub fn has(&self, api_version: &str) -> bool {
-        let mut versions = self.groups.iter().flat_map(|group| &group.versions);
-        versions.any(|version| version.group_version == api_version)
-    }
-}
-
-/// `v1 APIResourceList`: the kinds of one version of a group.
-#[derive(Deserialize)]
-pub(super) struct Kinds {
-    resources: Vec<KindName>,
-}
-
-#[derive(Deserialize)]
-struct KindName {
-    name: String,
-}
-
-impl Kinds {
-    /// Whether a kind is among them, by its plural.
-    pub fn has(&self, plural: &str) -> bool {
-        self.resources.iter().any(|resource| resource.name == plural)
-    }
-}
-
-/// `v1 Status`, which comes with every refusal.
-#[derive(Default, Deserialize)]
-pub(super) struct Status {
-    #[serde(default)]
-    pub code: u16,
-    #[serde(default)]
-    pub message: String,
-}
-
-impl Status {
-    /// The Status that a watch sends as the object of its last line.
-    pub fn of(object: &Node<'_>) -> Self {
-        let code = match object.get("code") {
-            Some(Node::Integer(code)) => u16::try_from(*code).unwrap_or_default(),
-            _ => 0,
-        };
-        Self { code, message: object.get_str("message").unwrap_or_default().to_owned() }
-    }
+/// The Status that a watch sends as the object of its last line.
+pub(super) fn status_of(object: &Node<'_>) -> Status {
+    let code = match object.get("code") {
+        Some(Node::Integer(code)) => u16::try_from(*code).unwrap_or_default(),
+        _ => 0,
+    };
+    Status { code, message: object.get_str("message").unwrap_or_default().to_owned() }
 }
 
 /// `metadata.resourceVersion` of an object.

@@ -92,14 +92,21 @@ impl<'f> Reader<'f> {
         Fields { path: field.path, map, taken: Vec::new() }
     }
 
-    /// The entries of a list; an absent one counts as empty.
+    /// The entries of a list; an absent one counts as empty. An entry that is null, as a dash with nothing
+    /// behind it is, is refused: left out it would be a rule for everything, or a condition less.
     pub fn list<'v>(&mut self, field: Option<Field<'v>>) -> Vec<Field<'v>> {
         match field {
-            Some(Field { path, value: Value::Array(entries) }) => entries
-                .iter()
-                .enumerate()
-                .map(|(at, value)| Field { path: format!("{path}[{at}]"), value })
-                .collect(),
+            Some(Field { path, value: Value::Array(entries) }) => {
+                let mut fields = Vec::with_capacity(entries.len());
+                for (at, value) in entries.iter().enumerate() {
+                    let path = format!("{path}[{at}]");
+                    match value {
+                        Value::Null => self.refuse(&path, "InvalidValue", "this must not be null"),
+                        _ => fields.push(Field { path, value }),
+                    }
+                }
+                fields
+            }
             None | Some(Field { value: Value::Null, .. }) => Vec::new(),
             Some(Field { path, .. }) => {
                 self.wrong_type(&path, "a list");

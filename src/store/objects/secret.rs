@@ -9,6 +9,7 @@ use zeroize::Zeroizing;
 use super::{Field, Findings, Kind, Metadata};
 use crate::diagnostics::{Diagnostic, ObjectRef, Severity};
 use crate::snapshot::passwords::Users;
+use crate::tls::client_auth::ClientCa;
 use crate::tls::keys::{KeyPair, KeyPairError, Part};
 use crate::tls::tickets::{SharedKeys, TicketKey};
 
@@ -36,6 +37,8 @@ pub struct Secret {
     pub ticket_keys: Option<SharedKeys>,
     /// Certificates for others to be verified with; `None` where the Secret has none.
     pub authorities: Option<Arc<Authorities>>,
+    /// What clients of a host are verified with that names this Secret (`auth-tls-secret`); `None` where it has no `ca.crt`.
+    pub client_ca: Option<Arc<ClientCa>>,
     /// Users of routes that name this Secret (`auth-secret`).
     pub users: UserLists,
 }
@@ -131,13 +134,12 @@ impl Secret {
             }
             tls => (decode_pair(tls), fields(&TLS_CERTIFICATE, &TLS_KEY, object)),
         };
-        let roots = value("root-cert.pem").or_else(|| {
-            // Beside a pair it is one copy for each of thousands of Secrets, and nobody asks for it there.
-            let alone = pair.is_none();
-            value("ca.crt").filter(|_| alone)
-        });
+        let (ca, list) = (value("ca.crt"), value("ca.crl"));
+        let client_ca = ca.as_deref().map(|ca| ClientCa::new(ca, list.as_deref().map(Vec::as_slice)));
+        // Beside a pair nobody asks for it as roots.
+        let roots = value("root-cert.pem").or_else(|| ca.filter(|_| pair.is_none()));
         let authorities = roots.map(|roots| {
-            let lists = value("ca-crl.pem").or_else(|| value("ca.crl")).unwrap_or_default();
+            let lists = value("ca-crl.pem").or(list).unwrap_or_default();
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into();
             Arc::new(Authorities { roots: text(&roots), revocations: text(&lists) })
         });
@@ -147,7 +149,8 @@ impl Secret {
             false => UserLists::default(),
         };
         let origin = SecretOrigin::Object;
-        let secret = Self { metadata, kind, origin, pair, fields, ticket_keys, authorities, users };
+        let secret =
+            Self { metadata, kind, origin, pair, fields, ticket_keys, authorities, client_ca, users };
         findings.extend(secret.findings());
         Some(secret)
     }
@@ -157,8 +160,8 @@ impl Secret {
         let pair = Some(KeyPair::parse(certificates, key).map(Arc::new));
         let kind = "kubernetes.io/tls".into();
         let (origin, fields) = (SecretOrigin::PemPair, PairFields::default());
-        let users = UserLists::default();
-        Self { metadata, kind, origin, pair, fields, ticket_keys: None, authorities: None, users }
+        let (ticket_keys, authorities, client_ca, users) = (None, None, None, UserLists::default());
+        Self { metadata, kind, origin, pair, fields, ticket_keys, authorities, client_ca, users }
     }
 
     /// What is wrong or odd about the pair.

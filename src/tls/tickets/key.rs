@@ -89,8 +89,8 @@ impl TicketKey {
         Self::new(*name, Zeroizing::new(*rest.first_chunk()?))
     }
 
-    /// `name ‖ nonce ‖ ciphertext ‖ tag`, the name authenticated with it.
-    pub(super) fn seal(&self, plain: &[u8]) -> Option<Vec<u8>> {
+    /// `name ‖ nonce ‖ ciphertext ‖ tag`, the name authenticated with it, and `context`, without which it cannot be opened.
+    pub(super) fn seal(&self, plain: &[u8], context: &[u8]) -> Option<Vec<u8>> {
         let mut nonce = [0; NONCE_LEN];
         rand::fill(&mut nonce).ok()?;
         let mut out = Vec::with_capacity(NAME_LEN + NONCE_LEN + plain.len() + AES_256_GCM.tag_len());
@@ -100,16 +100,18 @@ impl TicketKey {
         out.extend_from_slice(plain);
         let nonce = Nonce::assume_unique_for_key(nonce);
         let body = out.get_mut(start..)?;
-        let tag = self.aead.seal_in_place_separate_tag(nonce, Aad::from(self.name), body).ok()?;
+        let aad = Aad::from([&self.name, context].concat());
+        let tag = self.aead.seal_in_place_separate_tag(nonce, aad, body).ok()?;
         out.extend_from_slice(tag.as_ref());
         Some(out)
     }
 
-    pub(super) fn open(&self, sealed: &[u8]) -> Option<Vec<u8>> {
+    pub(super) fn open(&self, sealed: &[u8], context: &[u8]) -> Option<Vec<u8>> {
         let (nonce, body) = sealed.split_at_checked(NONCE_LEN)?;
         let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
         let mut buffer = body.to_vec();
-        let plain = self.aead.open_in_place(nonce, Aad::from(self.name), &mut buffer).ok()?.len();
+        let aad = Aad::from([&self.name, context].concat());
+        let plain = self.aead.open_in_place(nonce, aad, &mut buffer).ok()?.len();
         buffer.truncate(plain);
         Some(buffer)
     }

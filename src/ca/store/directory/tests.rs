@@ -3,6 +3,7 @@ use std::os::unix::fs::PermissionsExt;
 use super::*;
 use crate::ca::fixtures::{NOW, start_twenty};
 use crate::ca::roots::{RootOptions, load_or_create, rotate};
+use crate::ca::store::Account;
 
 fn store() -> (tempfile::TempDir, Directory) {
     let folder = tempfile::tempdir().unwrap();
@@ -79,6 +80,117 @@ async fn broken_files_are_named_and_not_quoted() {
 }
 
 #[tokio::test]
+async fn a_broken_file_keeps_no_other_from_being_read_and_is_made_anew() {
+    let (folder, store) = store();
+    let name = |name: &str| ObjectName::new("shop", name);
+    let map = |map: &str| ConfigMap {
+        name: name(map),
+        labels: BTreeMap::new(),
+        data: BTreeMap::from([("k".to_owned(), "v".to_owned())]),
+        version: None,
+    };
+    let db = Secret { name: name("istio.db"), ..secret("db") };
+    for secret in [&secret("web"), &db, &Secret::new(name("other"), "Opaque")] {
+        store.write_secret(secret).await.unwrap();
+    }
+    for map in [map("roots"), map("foreign")] {
+        store.write_config_map(&map).await.unwrap();
+    }
+    let place = folder.path().join("state");
+    for broken in ["", "{", "[]", r#"{"kind":"Secret","metadata":{"name":"x"},"data":{"k":"!"}}"#] {
+        for file in ["secrets/shop/istio.web.json", "secrets/shop/other.json"] {
+            fs::write(place.join(file), broken).unwrap();
+        }
+        for file in ["configmaps/shop/roots.json", "configmaps/shop/foreign.json"] {
+            fs::write(place.join(file), broken).unwrap();
+        }
+        let [found, web] = &store.secrets(accounts::SECRET_TYPE).await.unwrap()[..] else {
+            panic!("{broken}")
+        };
+        assert_eq!((found.bytes("key.pem"), &web.name), (&b"db"[..], &name("istio.web")), "{broken}");
+        assert!(web.data.is_empty(), "{broken}");
+        store.write_secret(&Secret { version: web.version.clone(), ..secret("anew") }).await.unwrap();
+        assert_eq!(store.secret(&name("istio.web")).await.unwrap().unwrap().bytes("key.pem"), b"anew");
+        assert_eq!(store.secrets("Opaque").await.unwrap(), [], "nobody could make that one anew: {broken}");
+        assert_eq!(store.issued_secrets().await.unwrap(), [], "{broken}");
+
+        let [roots] = &store.config_maps("roots").await.unwrap()[..] else { panic!("{broken}") };
+        assert!(roots.data.is_empty(), "{broken}");
+        store.write_config_map(&ConfigMap { version: roots.version.clone(), ..map("roots") }).await.unwrap();
+        assert_eq!(store.config_maps("roots").await.unwrap()[0].data["k"], "v", "{broken}");
+    }
+
+    // What cannot even be read is not replaced, and whoever tries is told.
+    fs::remove_file(place.join("secrets/shop/istio.web.json")).unwrap();
+    fs::create_dir(place.join("secrets/shop/istio.web.json")).unwrap();
+    let all = store.secrets(accounts::SECRET_TYPE).await.unwrap();
+    assert_eq!(all.iter().map(|secret| &*secret.name.name).collect::<Vec<_>>(), ["istio.db", "istio.web"]);
+    let error = store.write_secret(&all[1]).await.unwrap_err();
+    assert!(
+        matches!(&error, StoreError::Unavailable(reason) if reason.contains("istio.web.json")),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn an_object_has_the_name_of_its_file() {
+    let (folder, store) = store();
+    store.write_secret(&secret("one")).await.unwrap();
+    let place = folder.path().join("state/secrets/shop");
+    fs::copy(place.join("istio.web.json"), place.join("istio.db.json")).unwrap();
+    let names: Vec<_> = store.secrets(accounts::SECRET_TYPE).await.unwrap();
+    let names: Vec<_> = names.iter().map(|secret| &*secret.name.name).collect();
+    assert_eq!(names, ["istio.db", "istio.web"]);
+    let db = ObjectName::new("shop", "istio.db");
+    assert_eq!(store.secret(&db).await.unwrap().unwrap().name, db);
+}
+
+#[tokio::test]
+async fn a_service_removes_drafts_that_a_process_left_when_it_died() {
+    let (folder, store) = store();
+    store.write_secret(&secret("one")).await.unwrap();
+    let place = folder.path().join("state/secrets/shop");
+    for (name, age) in [(".draft-1-0", 2 * DRAFT_IS_LEFT), (".draft-2-0", Duration::ZERO)] {
+        let draft = File::create(place.join(name)).unwrap();
+        draft.set_modified(std::time::SystemTime::now() - age).unwrap();
+    }
+    let _followed = store.follow();
+    let left: Vec<_> = list(&place).unwrap();
+    assert_eq!(left, [place.join(".draft-2-0"), place.join("istio.web.json")]);
+}
+
+#[tokio::test]
+async fn a_manifest_with_a_fault_in_it_stays_what_it_was() {
+    let (folder, store) = store();
+    let write = |file: &str, text: &str| fs::write(folder.path().join("manifests").join(file), text).unwrap();
+    let account = |name: &str| format!("kind: ServiceAccount\nmetadata: {{name: {name}, namespace: shop}}\n");
+    let ingress =
+        "kind: Ingress\nmetadata: {name: web, namespace: shop}\nspec: {rules: [{host: a.example}]}\n";
+    let names = async |store: &Directory| {
+        let accounts = store.accounts().await.unwrap();
+        let names = accounts.list.iter().map(|account| account.name.name.to_string()).collect::<Vec<_>>();
+        (names, accounts.complete)
+    };
+    write("web.yaml", &format!("{}---\n{ingress}", account("web")));
+    assert_eq!(names(&store).await, (vec!["web".to_owned()], true));
+    write("web.yaml", "kind: [\n");
+    write("db.yaml", &account("db"));
+    assert_eq!(names(&store).await, (vec!["db".to_owned(), "web".to_owned()], true));
+    assert_eq!(store.ingresses().await.unwrap().len(), 1);
+
+    // Whoever has not seen the file before does not take its accounts for gone, nor its hosts for nobody's.
+    let new = Directory::new(folder.path().join("state"), vec![folder.path().join("manifests")]);
+    assert_eq!(names(&new).await, (vec!["db".to_owned()], false));
+    assert!(matches!(new.ingresses().await, Err(StoreError::Malformed { .. })));
+    assert_eq!(new.namespaces().await.unwrap().len(), 1);
+
+    write("web.yaml", &account("web"));
+    assert_eq!(names(&new).await, (vec!["db".to_owned(), "web".to_owned()], true));
+    fs::remove_file(folder.path().join("manifests/web.yaml")).unwrap();
+    assert_eq!(names(&store).await, (vec!["db".to_owned()], true));
+}
+
+#[tokio::test]
 async fn accounts_and_namespaces_come_from_manifests() {
     let (folder, store) = store();
     let manifest = "\
@@ -100,7 +212,7 @@ metadata: {name: other}
     fs::write(folder.path().join("manifests/list.json"), list).unwrap();
     fs::write(folder.path().join("manifests/.hidden.yaml"), "{").unwrap();
     let names: Vec<String> =
-        store.accounts().await.unwrap().iter().map(|account| account.name.to_string()).collect();
+        store.accounts().await.unwrap().list.iter().map(|account| account.name.to_string()).collect();
     assert_eq!(names, ["data/db", "shop/web"]);
     let namespaces = store.namespaces().await.unwrap();
     assert_eq!(namespaces.len(), 2);

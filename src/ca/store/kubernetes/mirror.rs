@@ -15,7 +15,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::sources::kubernetes::{Api, ApiError, Backoff};
+use crate::api_server::{Api, ApiError, Backoff};
 use crate::store::objects::ObjectName;
 
 /// Objects on a page of a list.
@@ -223,7 +223,7 @@ async fn watch<T: Clone + PartialEq>(
         ]);
         let mut lines = api.watch(&url).await?;
         while timeout_at(opened + runs + GRACE, lines.fill()).await.map_err(|_| ApiError::Timeout)?? {
-            while let Some(line) = lines.next() {
+            while let Some(line) = lines.next_line() {
                 if let Some(seen) = take_line(line, decode, mirror)? {
                     version = seen;
                 }

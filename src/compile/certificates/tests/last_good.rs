@@ -33,6 +33,36 @@ fn a_deleted_secret_is_served_for_the_grace_time() {
 }
 
 #[test]
+fn once_the_grace_time_is_over_the_findings_are_those_of_a_host_that_never_had_it() {
+    let mut world = World::new("www.foo.test");
+    // The entry is about another host and does for this one as long as its certificate does.
+    let tls: &[(&[&str], &str)] = &[(&["other.test"], "s")];
+    world.secret("s", &pair(1, &["other.test", "www.foo.test"])).ingress("i", 1, tls).expect(&["01"], &[]);
+    world.delete(Kind::Secret, "s").expect(&["01"], &["SecretNotFound"]);
+    world.after(GRACE).expect(&[], &["HostMismatch"]);
+}
+
+#[test]
+fn a_secret_of_a_manifest_with_the_name_of_a_pem_pair_does_not_stand_in_for_it() {
+    let mut world = World::new("www.foo.test");
+    let at = |serial| Some(Ok(pair(serial, &["www.foo.test"])));
+    world.any_secret("x", SecretOrigin::PemPair, at(1)).expect(&["01"], &[]);
+    world.any_secret("y", SecretOrigin::PemPair, at(2)).expect(&["01"], &["HostConflict"]);
+    world.secret("x", &pair(3, &["www.foo.test"])).expect(&["02"], &[]);
+    world.delete(Kind::Secret, "y").after(GRACE).outcome();
+    world.after(GRACE).expect(&[], &[]);
+}
+
+#[test]
+fn a_pem_pair_that_lost_a_name_leaves_it_even_if_its_wildcard_covers_it() {
+    let mut world = World::new("www.foo.test");
+    let at = |serial, names| Some(Ok(pair(serial, names)));
+    world.any_secret("x", SecretOrigin::PemPair, at(1, &["www.foo.test", "*.foo.test"])).expect(&["01"], &[]);
+    world.any_secret("y", SecretOrigin::PemPair, at(2, &["www.foo.test"])).expect(&["01"], &["HostConflict"]);
+    world.any_secret("x", SecretOrigin::PemPair, at(3, &["*.foo.test"])).expect(&["02"], &[]);
+}
+
+#[test]
 fn a_switch_to_a_missing_secret_keeps_the_certificate_until_it_comes() {
     let mut world = World::new("www.foo.test");
     let hosts: &[&str] = &["www.foo.test"];

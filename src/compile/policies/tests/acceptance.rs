@@ -106,6 +106,16 @@ fn unreadable_policies_are_refused_and_let_nothing_through() {
         ("{rules: [{from: [{}]}]}".into(), source.to_owned(), "EmptyMatch"),
         ("{rules: [{form: []}]}".into(), "spec.rules[0].form".into(), "UnknownField"),
         ("{rules: {}}".into(), "spec.rules".into(), "InvalidValue"),
+        ("{rules: [null]}".into(), "spec.rules[0]".into(), "InvalidValue"),
+        ("{rules: [{from: [null]}]}".into(), "spec.rules[0].from[0]".into(), "InvalidValue"),
+        ("{rules: [{when: [null]}]}".into(), "spec.rules[0].when[0]".into(), "InvalidValue"),
+        (to("{ports: [null]}"), format!("{operation}.ports[0]"), "InvalidValue"),
+        (from("{notPrincipals: [a, null]}"), format!("{source}.notPrincipals[1]"), "InvalidValue"),
+        (
+            when("{key: source.ip, notValues: [null]}"),
+            "spec.rules[0].when[0].notValues[0]".into(),
+            "InvalidValue",
+        ),
         (when("{key: source.name, values: [a]}"), "spec.rules[0].when[0].key".into(), "UnknownKey"),
         (when("{key: source.ip}"), "spec.rules[0].when[0].key".into(), "EmptyMatch"),
         (when("{key: source.ip, values: [a]}"), "spec.rules[0].when[0].values[0]".into(), "InvalidAddress"),
@@ -177,7 +187,7 @@ fn policies_apply_where_their_namespace_and_selector_say() {
 fn our_trust_domain_counts_under_all_its_names() {
     let (_, authorization, findings) = decode(&policy(
         "{rules: [{from: [{source: {principals: [cluster.local/ns/a/sa/x, new/ns/b/sa/*, other/ns/c/sa/x, '*/ns/d/sa/x',
-            cluster.local/ns/e], notPrincipals: [old/ns/f/sa/x], trustDomains: [old, other]}}]}]}",
+            cluster.local/ns/e, cluster.local/ns/g/*], notPrincipals: [old/ns/f/sa/x, 'older/*', 'other/*'], trustDomains: [old, other]}}]}]}",
     ));
     assert!(findings.is_empty(), "{findings:?}");
     let mesh = Mesh {
@@ -206,9 +216,15 @@ fn our_trust_domain_counts_under_all_its_names() {
             "other/ns/c/sa/x",
             "/ns/d/sa/x",
             "cluster.local/ns/e",
+            "new/ns/g/",
+            "old/ns/g/",
+            "older/ns/g/",
         ]
     );
-    assert_eq!(texts("notPrincipals"), ["new/ns/f/sa/x", "old/ns/f/sa/x", "older/ns/f/sa/x"]);
+    assert_eq!(
+        texts("notPrincipals"),
+        ["new/ns/f/sa/x", "old/ns/f/sa/x", "older/ns/f/sa/x", "new/", "old/", "older/", "other/"]
+    );
     assert_eq!(texts("trustDomains"), ["new", "old", "older", "other"]);
 }
 

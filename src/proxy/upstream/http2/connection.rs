@@ -32,6 +32,9 @@ const RESET_STREAMS: usize = 10_000;
 const MAX_HEADER_LIST: u32 = 256 * 1024;
 /// A backend that sends nothing for so long, though it has something to answer, is asked whether it is there.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
+/// And again, while it says nothing else. Servers of gRPC end a connection on which they are asked more than once in five
+/// minutes, unless they sent something meanwhile.
+const PING_AGAIN: Duration = Duration::from_secs(310);
 /// How long it may take to say so.
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -40,6 +43,9 @@ pub struct Connection {
     sender: RefCell<SendRequest<Bytes>>,
     activity: Rc<Activity>,
     last_used: Cell<Tick>,
+    /// When the backend had last sent something as a request waited in vain: until it does so again, no others are to
+    /// wait with it.
+    doubted: Cell<Option<Tick>>,
     peer: Option<IpAddr>,
 }
 
@@ -66,7 +72,8 @@ impl Connection {
         let activity = Rc::new(Activity { open: Cell::new(0), heard: Cell::new(now) });
         tokio::task::spawn_local(drive(connection, activity.clone(), deadlines.clone()));
         let sender = RefCell::new(sender);
-        Ok(Rc::new(Self { sender, activity, last_used: Cell::new(now), peer }))
+        let (last_used, doubted) = (Cell::new(now), Cell::new(None));
+        Ok(Rc::new(Self { sender, activity, last_used, doubted, peer }))
     }
 
     /// The address that it leads to.
@@ -80,8 +87,11 @@ impl Connection {
         matches!(ready, Poll::Ready(Ok(())))
     }
 
-    /// Whether the backend takes one more request now.
+    /// Whether the backend takes one more request now, and can be expected to answer it.
     pub fn has_room(&self) -> bool {
+        if self.doubted.get() == Some(self.activity.heard.get()) {
+            return false;
+        }
         let allowed = self.sender.borrow().current_max_send_streams();
         self.activity.open.get() < allowed.min(MAX_STREAMS)
     }
@@ -105,6 +115,11 @@ impl Connection {
     /// The backend sent something.
     pub fn heard(&self, now: Tick) {
         self.activity.heard.set(now);
+    }
+
+    /// A request has waited for the backend in vain.
+    pub fn doubt(&self) {
+        self.doubted.set(Some(self.activity.heard.get()));
     }
 
     /// Begins a request; after an error nothing was sent.
@@ -141,7 +156,7 @@ async fn drive(
 ) {
     let Some(pings) = connection.ping_pong() else { return };
     let deadline = deadlines.deadline(PING_INTERVAL);
-    let mut watch = Watch { pings, pinged: false, activity, deadlines, deadline };
+    let mut watch = Watch { pings, pinged: false, last: None, activity, deadlines, deadline };
     let ended = poll_fn(|cx| match Pin::new(&mut connection).poll(cx) {
         Poll::Ready(ended) => Poll::Ready(Some(ended)),
         Poll::Pending => watch.poll_dead(cx).map(|()| None),
@@ -158,6 +173,8 @@ struct Watch {
     pings: PingPong,
     /// The answer to a ping is due at the deadline.
     pinged: bool,
+    /// When it was pinged last.
+    last: Option<Tick>,
     activity: Rc<Activity>,
     deadlines: Deadlines,
     deadline: Deadline,
@@ -171,19 +188,23 @@ impl Watch {
                 return self.deadline.poll_passed(cx);
             }
             self.pinged = false;
-            self.activity.heard.set(self.deadlines.now());
         }
         if self.activity.open.get() == 0 {
             return Poll::Pending;
         }
-        let silent = self.deadlines.now().since(self.activity.heard.get());
-        if silent < PING_INTERVAL {
-            self.deadline.reset(PING_INTERVAL - silent);
+        let (now, heard) = (self.deadlines.now(), self.activity.heard.get());
+        let due = match self.last.filter(|last| *last >= heard) {
+            Some(last) => PING_AGAIN.checked_sub(now.since(last)),
+            None => PING_INTERVAL.checked_sub(now.since(heard)),
+        };
+        if let Some(wait) = due.filter(|wait| !wait.is_zero()) {
+            self.deadline.reset(wait);
             ready!(self.deadline.poll_passed(cx));
         }
         // It can fail only where the connection is over, which the next look shows.
         let _ = self.pings.send_ping(Ping::opaque());
         self.pinged = true;
+        self.last = Some(self.deadlines.now());
         self.deadline.reset(PING_TIMEOUT);
         match self.pings.poll_pong(cx) {
             Poll::Ready(_) => Poll::Pending,

@@ -21,7 +21,7 @@ use crate::proxy::body::Body;
 use crate::proxy::upstream::Head;
 use crate::proxy::upstream::error::{Reason, Retry, UpstreamError};
 use crate::proxy::upstream::http1::chunked::strip_trailers;
-use crate::proxy::upstream::http1::{MAX_INTERIM, Pace, Timing};
+use crate::proxy::upstream::http1::{MAX_INTERIM, Pace, Timing, Wait};
 
 /// While a client takes nothing, pieces below this size are gathered: each costs h2 more than its bytes.
 const SMALL_PIECE: usize = 4096;
@@ -91,7 +91,14 @@ impl Exchange {
                 error => error,
             }));
         }
-        self.pace.poll(wait, cx).map(Err)
+        self.poll_late(wait, cx).map(Err)
+    }
+
+    /// Ready when neither direction has moved for too long.
+    fn poll_late(&mut self, wait: Wait, cx: &mut Context<'_>) -> Poll<UpstreamError> {
+        let late = ready!(self.pace.poll(wait, cx));
+        self.lease.doubt();
+        Poll::Ready(late)
     }
 
     /// The backend sent something.
@@ -143,7 +150,7 @@ impl ResponseBody {
             return Poll::Ready(frame.map(|frame| frame.map_err(|error| explain(error).retry(Retry::Never))));
         }
         // An upload that goes on is life enough: the client of a stream in both directions may be the quiet one.
-        self.exchange.pace.poll(wait, cx).map(|late| Some(Err(late)))
+        self.exchange.poll_late(wait, cx).map(|late| Some(Err(late)))
     }
 
     /// Sends on what is left of the request while nobody takes the response.

@@ -1,4 +1,5 @@
 use super::*;
+use crate::snapshot::affinity::{Affinity, AffinityMode, SessionCookie};
 
 #[tokio::test(flavor = "local")]
 async fn a_connection_is_used_again_as_soon_as_the_last_byte_is_there() {
@@ -42,6 +43,32 @@ async fn a_stale_connection_is_retried_for_idempotent_methods_only() {
         let answer = upstream.forward_plainly(&cluster, &policy, request(method.clone(), "")).await;
         assert_eq!(answer.err().map(|error| error.reason), outcome, "{method}");
         assert_eq!(heads.get(), heads_seen, "{method}");
+    }
+}
+
+/// That a connection was stale is no reason for a session to leave its endpoint.
+#[tokio::test(flavor = "local")]
+async fn a_session_tries_its_own_endpoint_again_over_a_new_connection() {
+    let (one, two) = (closes_on_second().await, closes_on_second().await);
+    let (upstream, cluster) = (upstream(), cluster(&[one.0, two.0]));
+    let cookie = SessionCookie::default();
+    let affinity = Affinity { mode: AffinityMode::Balanced, change_on_failure: true, cookie };
+    let policy = policy(BackendProtocol::Http1);
+    let retries = Retries { tries: 3, non_idempotent: false };
+    let fields = HeaderMap::from_iter([(
+        header::COOKIE,
+        http::HeaderValue::from_static("INGRESSCOOKIE=00000000000000070000000a"),
+    )]);
+    for expected in [1, 3] {
+        let session = Session::new(&fields, &affinity, false, false);
+        let target = Target { cluster: &cluster, policy: &policy, session: Some(&session) };
+        let (admit, about) = (|_: &Endpoint| Ok(Way::default()), ClientFields::default());
+        let get = request(Method::GET, "");
+        upstream.forward(target, retries, &admit, &about, get).await.unwrap();
+        let mut seen = [one.1.get(), two.1.get()];
+        seen.sort_unstable();
+        assert_eq!(seen, [0, expected]);
+        assert_eq!(session.cookie(&cluster, &affinity.cookie, "/"), None);
     }
 }
 

@@ -76,10 +76,11 @@ impl Tree {
             self.dirty.insert(place.clone());
             return;
         }
-        // Now it is the other's that is a duplicate.
         if before.as_ref() != Some(place) {
             self.origins.push((object_ref(&id), Some(Arc::new(place.unit.path.clone()))));
-            self.dirty.extend(before);
+            if before.is_some() {
+                self.another_is_first(&id);
+            }
         }
         if self.served.get(&id) != Some(&defined.digest) {
             self.served.insert(id, defined.digest);
@@ -91,6 +92,7 @@ impl Tree {
         match self.objects.withdraw(id, place).cloned() {
             Some(other) => {
                 self.origins.push((object_ref(id), Some(Arc::new(other.unit.path.clone()))));
+                self.another_is_first(id);
                 self.again.push(other);
             }
             None => {
@@ -100,6 +102,11 @@ impl Tree {
                 }
             }
         }
+    }
+
+    /// All others that define it are duplicates of this one now, and say so.
+    fn another_is_first(&mut self, id: &ObjectId) {
+        self.dirty.extend(self.objects.all(id).iter().cloned());
     }
 
     fn note_unknown(&mut self, place: &Arc<Place>, unknown: &[Unknown]) {

@@ -337,3 +337,59 @@ async fn a_backend_that_is_silent_is_asked_whether_it_is_there() {
     };
     assert!(tokio::join!(asked, waited).0.is_ok());
 }
+
+/// Takes requests and never answers one; counts the pings, which it does answer.
+async fn take_and_pong(mut stream: TcpStream, pings: Rc<Cell<usize>>) {
+    stream.write_all(&NO_SETTINGS).await.unwrap();
+    let mut preface = [0; 24];
+    stream.read_exact(&mut preface).await.unwrap();
+    let mut head = [0; 9];
+    while stream.read_exact(&mut head).await.is_ok() {
+        let mut payload = vec![0; usize::from(head[1]) << 8 | usize::from(head[2])];
+        stream.read_exact(&mut payload).await.unwrap();
+        if (head[3], head[4]) == (6, 0) {
+            pings.set(pings.get() + 1);
+            head[4] = 1;
+            stream.write_all(&[&head[..], &payload].concat()).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test(flavor = "local")]
+async fn a_backend_that_stays_silent_is_asked_no_more_than_once_in_five_minutes() {
+    let deadlines = Deadlines::new();
+    let upstream = Upstream::new(PoolLimits::default(), ClientTls::unverified(), deadlines.clone());
+    let patient = RoutePolicy { read_timeout: Duration::from_secs(36_000), ..policy(BackendProtocol::H2c) };
+    let pings = Rc::new(Cell::new(0));
+    let count = pings.clone();
+    let silent = cluster(&[backend(move |_, stream| take_and_pong(stream, count.clone())).await]);
+    let asked = upstream.forward_plainly(&silent, &patient, post(""));
+    tokio::select! {
+        answer = asked => panic!("{:?}", answer.err().map(|error| error.reason)),
+        () = wait(&deadlines, 16) => {}
+    }
+    // After half a minute and then each five: gRPC servers take more for abuse and close the connection.
+    assert_eq!(pings.get(), 3);
+}
+
+#[tokio::test(flavor = "local")]
+async fn nobody_waits_on_a_connection_on_which_another_waited_in_vain() {
+    let deadlines = Deadlines::new();
+    let upstream = Upstream::new(PoolLimits::default(), ClientTls::unverified(), deadlines.clone());
+    let address = backend(|number, stream| async move {
+        match number {
+            1 => take_and_pong(stream, Rc::default()).await,
+            _ => {
+                each_stream(stream, h2::server::Builder::new(), |_, mut respond| async move {
+                    respond.send_response(Response::new(()), true).unwrap();
+                })
+                .await;
+            }
+        }
+    });
+    let (cluster, policy) = (cluster(&[address.await]), policy(BackendProtocol::H2c));
+    let asked = upstream.forward_plainly(&cluster, &policy, post(""));
+    let (answer, ()) = tokio::join!(asked, wait(&deadlines, 2));
+    assert_eq!(answer.err().map(|error| error.reason), Some(Reason::ReadTimeout));
+    assert!(upstream.forward_plainly(&cluster, &policy, post("")).await.is_ok());
+}

@@ -1,7 +1,11 @@
-//! Requests to the API server, each bounded in time by us: a server that hangs must not hang the gateway.
+//! Requests to the API server, for every part that reads there or writes: sources, status, the CA, the webhook. Each is bounded
+//! in time by us: a server that hangs must not hang the gateway.
 //!
 //! `kube` brings what every client has to do the same way (kubeconfig, Service Account tokens that are read
 //! again, the CA, exec plugins); requests and answers are plain HTTP and JSON text.
+
+mod backoff;
+mod discovery;
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -14,11 +18,11 @@ use http_body_util::BodyExt;
 use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use serde::Deserialize;
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
-use super::Resource;
-use super::wire::{Groups, Kinds, Status};
+pub use backoff::Backoff;
 
 /// Time to connect, TLS handshake included.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -105,7 +109,7 @@ fn authority_file(file: &Kubeconfig) -> Option<PathBuf> {
 }
 
 impl Api {
-    pub(super) fn new(mut config: Config) -> Result<Self, ApiError> {
+    pub(crate) fn new(mut config: Config) -> Result<Self, ApiError> {
         config.connect_timeout = Some(CONNECT);
         // Each caller has a backoff of its own that knows what it waits for.
         config.default_retry = false;
@@ -128,27 +132,6 @@ impl Api {
     /// The whole answer to a GET of `path`.
     pub async fn get(&self, path: &str) -> Result<Zeroizing<Vec<u8>>, ApiError> {
         read(self.send(Method::GET, path, None).await?.into_body()).await
-    }
-
-    /// The first version in which the server has a kind; `None` where it has it in none. That must be what the
-    /// server says about itself: a bare 404 may come from something in front of it.
-    pub(super) async fn version_of(&self, resource: &Resource) -> Result<Option<&'static str>, ApiError> {
-        let read = |_| ApiError::Unreadable;
-        let groups: Groups = serde_json::from_slice(&self.get("/apis").await?).map_err(read)?;
-        for version in resource.kind.api_versions().iter().copied() {
-            // The first group of all has no name and is always there.
-            if !version.contains('/') {
-                return Ok(Some(version));
-            }
-            if groups.has(version) {
-                let text = self.get(&format!("/apis/{version}")).await?;
-                let kinds: Kinds = serde_json::from_slice(&text).map_err(read)?;
-                if kinds.has(resource.plural) {
-                    return Ok(Some(version));
-                }
-            }
-        }
-        Ok(None)
     }
 
     /// The answer to a watch, line by line.
@@ -190,6 +173,15 @@ impl Api {
             _ => Err(refusal(response).await),
         }
     }
+}
+
+/// `v1 Status`, which comes with every refusal.
+#[derive(Default, Deserialize)]
+pub struct Status {
+    #[serde(default)]
+    pub code: u16,
+    #[serde(default)]
+    pub message: String,
 }
 
 async fn refusal(response: Response<Body>) -> ApiError {
@@ -242,7 +234,7 @@ impl Lines {
     }
 
     /// The next line that has arrived whole.
-    pub fn next(&mut self) -> Option<&[u8]> {
+    pub fn next_line(&mut self) -> Option<&[u8]> {
         let rest = self.buffer.get(self.taken..)?;
         let length = memchr::memchr(b'\n', rest)?;
         let line = rest.get(..length)?;

@@ -1,8 +1,7 @@
-//! The TLS listener of the admission webhook: HTTP/1.1, which is what API servers speak to webhooks, and no client
-//! certificates. Its configuration is replaced as a whole when the certificate is renewed.
+//! The listener of the admission webhook: HTTP/1.1, which is what API servers speak to webhooks. Its certificate is
+//! replaced as a whole when it is renewed.
 
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,15 +10,12 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use rustls::server::ServerConfig;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::timeout;
-use tokio_rustls::TlsAcceptor;
 
-use super::ca_server::CaServerError;
 use crate::net::limited::LimitedListener;
+use crate::tls::services::ServiceTls;
 
 /// Connections at once; more wait in the kernel. API servers keep a few open.
 const CONNECTIONS: usize = 64;
@@ -30,29 +26,10 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(90);
 /// Bytes of a request head.
 const HEAD: usize = 16 * 1024;
 
-/// The configuration of the listener.
-///
-/// # Errors
-/// The chain and the key cannot be served.
-pub fn config(
-    chain: Vec<CertificateDer<'static>>,
-    key: PrivateKeyDer<'static>,
-) -> Result<Arc<ServerConfig>, CaServerError> {
-    let provider = super::provider();
-    let mut config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(CaServerError::Certificate)?
-        .with_no_client_auth()
-        .with_single_cert(chain, key)
-        .map_err(CaServerError::Certificate)?;
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(Arc::new(config))
-}
-
 /// Answers on `listener` until `stop` becomes true. Connections close after the answer that they are at.
 pub async fn serve<F>(
     listener: TcpListener,
-    config: watch::Receiver<Arc<ServerConfig>>,
+    tls: watch::Receiver<ServiceTls>,
     answer: impl Fn(Request<Incoming>) -> F + Clone + Send + Sync + 'static,
     mut stop: watch::Receiver<bool>,
 ) where
@@ -64,25 +41,24 @@ pub async fn serve<F>(
             accepted = listener.accept() => accepted,
             _ = stop.wait_for(|stop| *stop) => return,
         };
-        let (acceptor, answer) = (TlsAcceptor::from(config.borrow().clone()), answer.clone());
-        let stop = stop.clone();
+        let (tls, answer, stop) = (tls.borrow().clone(), answer.clone(), stop.clone());
         tokio::spawn(async move {
             let _place = place;
-            connection(stream, acceptor, answer, stop).await;
+            connection(stream, tls, answer, stop).await;
         });
     }
 }
 
 async fn connection<F>(
     stream: TcpStream,
-    acceptor: TlsAcceptor,
+    tls: ServiceTls,
     answer: impl Fn(Request<Incoming>) -> F,
     mut stop: watch::Receiver<bool>,
 ) where
     F: Future<Output = Response<Full<Bytes>>>,
 {
     // Whatever goes wrong, the client has gone or is being told.
-    let Ok(Ok(stream)) = timeout(HANDSHAKE, acceptor.accept(stream)).await else { return };
+    let Ok(Ok(stream)) = timeout(HANDSHAKE, tls.accept(stream)).await else { return };
     let service = hyper::service::service_fn(|request| {
         let answer = answer(request);
         async move { Ok::<_, Infallible>(answer.await) }

@@ -1,11 +1,9 @@
-//! The TLS listener of the CA's gRPC service: HTTP/2 only, client certificates asked for and verified if given.
+//! The listener of the CA's gRPC service: HTTP/2 only, client certificates asked for and verified if given.
 //!
-//! Its configuration is replaced as a whole when the server certificate or the trusted roots change; connections
+//! Its TLS is replaced as a whole when the server certificate or the trusted roots change; connections
 //! with the one before are asked to go (GOAWAY) and come again. Anybody may connect, so one who shows nothing must not
 //! take the place of others: connections that ask nothing end, and no address has more than its share of them.
-//! `ca::server` makes the configurations, `ca::service` answers the calls.
-
-mod sources;
+//! `server` makes the certificates, `service` answers the calls.
 
 use std::io;
 use std::net::IpAddr;
@@ -15,19 +13,15 @@ use std::time::Duration;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use rustls::RootCertStore;
-use rustls::crypto::CryptoProvider;
-pub use rustls::server::ServerConfig;
-use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
-use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use rustls_pki_types::CertificateDer;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
-use tokio_rustls::TlsAcceptor;
 use tonic::codegen::Service;
 
-pub use self::sources::PerSource;
+use super::per_source::PerSource;
+use crate::tls::services::{ServiceTls, peer_chain};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -59,50 +53,10 @@ pub struct PeerChain(pub Arc<[CertificateDer<'static>]>);
 #[derive(Clone, Copy, Debug)]
 pub struct PeerAddress(pub IpAddr);
 
-/// Why there is no configuration to serve with.
-#[derive(Debug, thiserror::Error)]
-pub enum CaServerError {
-    #[error("server certificate: {0}")]
-    Certificate(rustls::Error),
-    #[error("trusted roots: {0}")]
-    Verifier(#[from] VerifierBuilderError),
-}
-
-/// The configuration of the listener. A client without a certificate is let in; one with a certificate that does
-/// not verify against `roots`, or is revoked, is not.
-pub fn config<'a>(
-    chain: Vec<CertificateDer<'static>>,
-    key: PrivateKeyDer<'static>,
-    roots: impl IntoIterator<Item = &'a CertificateDer<'static>>,
-    revocations: Vec<CertificateRevocationListDer<'static>>,
-) -> Result<Arc<ServerConfig>, CaServerError> {
-    let provider = super::provider();
-    let mut store = RootCertStore::empty();
-    store.add_parsable_certificates(roots.into_iter().cloned());
-    let verifier =
-        WebPkiClientVerifier::builder_with_provider(Arc::new(store), Arc::<CryptoProvider>::clone(&provider))
-            .with_crls(revocations)
-            // The lists of a plugged-in CA may speak of what its issuers signed, and not of our leaves.
-            .allow_unknown_revocation_status()
-            .allow_unauthenticated()
-            .build()?;
-    let mut config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(CaServerError::Certificate)?
-        .with_client_cert_verifier(verifier)
-        .with_single_cert(chain, key)
-        .map_err(CaServerError::Certificate)?;
-    config.alpn_protocols = vec![b"h2".to_vec()];
-    // A resumed session would not look at the client certificate again, nor at roots that changed meanwhile.
-    config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
-    config.send_tls13_tickets = 0;
-    Ok(Arc::new(config))
-}
-
 /// Serves until `stop` becomes true, then lets calls that are under way finish for a moment.
 pub async fn serve<S, B>(
     listener: TcpListener,
-    config: watch::Receiver<Arc<ServerConfig>>,
+    tls: watch::Receiver<ServiceTls>,
     service: S,
     mut stop: watch::Receiver<bool>,
 ) where
@@ -136,9 +90,9 @@ pub async fn serve<S, B>(
                     continue;
                 };
                 let peer = PeerAddress(address.ip());
-                let (config, service, stop) = (config.clone(), service.clone(), stop.clone());
+                let (tls, service, stop) = (tls.clone(), service.clone(), stop.clone());
                 connections.spawn(async move {
-                    if let Err(error) = connection(stream, peer, config, service, stop).await {
+                    if let Err(error) = connection(stream, peer, tls, service, stop).await {
                         tracing::debug!(%error, "CSR connection ended");
                     }
                     drop(place);
@@ -158,7 +112,7 @@ pub async fn serve<S, B>(
 async fn connection<S, B>(
     stream: TcpStream,
     address: PeerAddress,
-    mut config: watch::Receiver<Arc<ServerConfig>>,
+    mut tls: watch::Receiver<ServiceTls>,
     service: S,
     mut stop: watch::Receiver<bool>,
 ) -> io::Result<()>
@@ -171,10 +125,9 @@ where
     B::Error: Into<BoxError>,
 {
     let _ = stream.set_nodelay(true);
-    let acceptor = TlsAcceptor::from(config.borrow_and_update().clone());
-    let stream = timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await??;
-    let peer = stream.get_ref().1.peer_certificates();
-    let peer = peer.map(|chain| PeerChain(chain.iter().map(|link| link.clone().into_owned()).collect()));
+    let current = tls.borrow_and_update().clone();
+    let stream = timeout(HANDSHAKE_TIMEOUT, current.accept(stream)).await??;
+    let peer = peer_chain(&stream).map(PeerChain);
     let calls = watch::Sender::new(Calls::default());
     let mut seen = calls.subscribe();
     let inner = TowerToHyperService::new(service);
@@ -201,7 +154,7 @@ where
     tokio::select! {
         done = connection.as_mut() => return done.map_err(io::Error::other),
         () = falls_silent(&mut seen) => {}
-        Ok(()) = config.changed() => {}
+        Ok(()) = tls.changed() => {}
         _ = stop.wait_for(|stop| *stop) => {}
     }
     connection.as_mut().graceful_shutdown();

@@ -1,18 +1,16 @@
 //! A connection to a CSR service: TLS against the mesh roots, HTTP/2, ready for the generated gRPC client.
 
 use std::io;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use rustls::RootCertStore;
-use rustls::client::ClientConfig;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls_pki_types::{CertificateDer, ServerName};
 use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
+
+use crate::tls::services::{ChainAndKey, Protocol, ServiceClient, TlsError};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -22,7 +20,7 @@ pub enum CaClientError {
     #[error("{0:?} is not HOST:PORT")]
     Address(String),
     #[error("TLS configuration: {0}")]
-    Config(#[from] rustls::Error),
+    Config(#[from] TlsError),
     #[error("connecting to {0}: {1}")]
     Connect(String, io::Error),
     #[error("HTTP/2 with {0}: {1}")]
@@ -38,17 +36,17 @@ pub async fn connect<'a>(
     address: &str,
     server_name: Option<&str>,
     roots: impl IntoIterator<Item = &'a CertificateDer<'static>>,
-    identity: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
+    identity: Option<ChainAndKey>,
 ) -> Result<Sender, CaClientError> {
     let malformed = || CaClientError::Address(address.to_owned());
     let (host, _) = address.rsplit_once(':').ok_or_else(malformed)?;
     let host = server_name.unwrap_or(host).trim_matches(['[', ']']).to_owned();
     let name = ServerName::try_from(host).map_err(|_| malformed())?;
-    let connector = TlsConnector::from(Arc::new(config(roots, identity)?));
+    let client = ServiceClient::new(roots, identity, Protocol::Http2)?;
     let open = async {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
-        connector.connect(name, stream).await
+        client.connect(name, stream).await
     };
     let timed_out = |_| io::Error::from(io::ErrorKind::TimedOut);
     let stream = tokio::time::timeout(CONNECT_TIMEOUT, open).await.map_err(timed_out).flatten();
@@ -76,22 +74,4 @@ impl tonic::codegen::Service<http::Request<tonic::body::Body>> for GrpcService {
     fn call(&mut self, request: http::Request<tonic::body::Body>) -> Self::Future {
         Box::pin(self.0.send_request(request))
     }
-}
-
-fn config<'a>(
-    roots: impl IntoIterator<Item = &'a CertificateDer<'static>>,
-    identity: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
-) -> Result<ClientConfig, rustls::Error> {
-    let mut store = RootCertStore::empty();
-    store.add_parsable_certificates(roots.into_iter().cloned());
-    let provider = super::provider();
-    let builder = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .with_root_certificates(store);
-    let mut config = match identity {
-        Some((chain, key)) => builder.with_client_auth_cert(chain, key)?,
-        None => builder.with_no_client_auth(),
-    };
-    config.alpn_protocols = vec![b"h2".to_vec()];
-    Ok(config)
 }
