@@ -28,7 +28,8 @@ impl Annotation for AuthTlsMatchCn {
     }
 
     fn apply(&self, value: &str, draft: &mut PolicyDraft) -> Result<(), AnnotationError> {
-        draft.client_auth.subject = Some(SubjectPattern::parse(value).map(Arc::new));
+        let pattern = || SubjectPattern::parse(value).map(Arc::new);
+        draft.client_auth.subject = (!value.is_empty()).then(pattern);
         Ok(())
     }
 }

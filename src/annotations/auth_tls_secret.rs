@@ -25,7 +25,8 @@ impl Annotation for AuthTlsSecret {
     }
 
     fn apply(&self, value: &str, draft: &mut PolicyDraft) -> Result<(), AnnotationError> {
-        draft.client_auth.secret = Some(value.to_owned());
+        // An empty value asks for nothing, as everywhere.
+        draft.client_auth.secret = Some(value.to_owned()).filter(|value| !value.is_empty());
         Ok(())
     }
 }

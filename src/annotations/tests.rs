@@ -280,6 +280,11 @@ fn what_is_asked_of_clients_is_read_as_it_is_written() {
         let reasons = reasons(&nginx(&format!("auth-tls-{name}"), value));
         assert_eq!(reasons, [(Severity::Error, "InvalidAnnotation")], "{name}: {value}");
     }
+    assert_eq!(
+        draft(&[("secret", ""), ("match-cn", " ")]),
+        ClientAuthDraft::default(),
+        "empty asks for nothing"
+    );
     assert_eq!(draft(&[("match-cn", "(")]).subject, Some(Err(NoPattern)));
     assert_eq!(draft(&[("verify-client", "off")]).protection(), None);
     assert_eq!(draft(&[("verify-client", "optional")]).protection(), Some("auth-tls-verify-client"));

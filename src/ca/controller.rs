@@ -86,8 +86,8 @@ enum Source {
 }
 
 impl<S: Store> Controller<S> {
-    /// Loads the plugged-in CA in `directory` if there is one, else the one in the Secret `cacerts`, else the
-    /// self-signed root, made if need be. A store that does not answer is asked again, with growing pauses, for
+    /// Loads the plugged-in CA in `directory`, which must be there where the operator says so; without one that in the
+    /// Secret `cacerts` if there is one, else the self-signed root, made if need be. A store that does not answer is asked again, with growing pauses, for
     /// twenty minutes.
     pub async fn start(
         store: S,
@@ -97,7 +97,10 @@ impl<S: Store> Controller<S> {
         clock: impl Fn() -> OffsetDateTime,
     ) -> Result<Self, StartError> {
         let plugged = match directory {
-            Some(directory) => Plugged::load(directory, clock())?,
+            Some(directory) => {
+                let missing = || PluggedError::NotFound(directory.display().to_string());
+                Some(Plugged::load(directory, clock())?.ok_or_else(missing)?)
+            }
             None => None,
         };
         let plugged = match plugged {

@@ -71,6 +71,8 @@ impl Layout {
 pub enum PluggedError {
     #[error("{place}: incomplete signing CA bundle, missing {}", .missing.join(", "))]
     Incomplete { place: String, missing: Vec<&'static str> },
+    #[error("{0}: no plugged-in CA found")]
+    NotFound(String),
     #[error("{place}: {reason}")]
     Material { place: String, reason: MaterialError },
     #[error("{path}: {reason}")]

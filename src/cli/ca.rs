@@ -26,7 +26,7 @@ use crate::ca::bundle::RootBundle;
 use crate::ca::distribution::MapNames;
 use crate::ca::identity;
 use crate::ca::key::KeyAlgorithm;
-use crate::ca::plugged::Plugged;
+use crate::ca::plugged::{Plugged, PluggedError};
 use crate::ca::roots::{self, RootOptions, SelfSigned};
 use crate::ca::store::any::AnyStore;
 use crate::ca::store::directory::Directory;
@@ -208,7 +208,7 @@ impl Context {
         let found = match &self.ca_dir {
             None => Plugged::load_secret(&self.store, &self.root.storage_namespace, now()).await?,
             Some(directory) => match Plugged::load(directory, now())? {
-                None => anyhow::bail!("{}: no plugged-in CA found", directory.display()),
+                None => return Err(PluggedError::NotFound(directory.display().to_string()).into()),
                 found => found,
             },
         };

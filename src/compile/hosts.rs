@@ -231,14 +231,13 @@ impl<'a> Hosts<'a> {
             let affinity = self.prepare(canary.ingress).policy.redirected.affinity.clone();
             policy = Arc::new(RoutePolicy { affinity, ..(*policy).clone() });
         }
+        // Whatever keeps somebody out of the main route keeps them out of this one.
         let route = Route {
-            host: main.host.clone(),
-            path: main.path.clone(),
-            ingress: main.ingress.clone(),
             action: forward(canary.ingress, name, port, clusters),
             policy,
             canary: None,
             stats: Arc::default(),
+            ..main.clone()
         };
         let previous = previous.and_then(|route| route.canary.as_ref());
         let route = reuse_route(route, previous.map(|canary| &canary.route));

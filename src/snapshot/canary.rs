@@ -17,6 +17,7 @@ const LARGEST_AUTOMATON: usize = 256 << 10;
 const LARGEST_CACHE: usize = 64 << 10;
 
 /// The canary of a route.
+#[derive(Clone)]
 pub struct Canary {
     pub rules: Arc<CanaryRules>,
     /// What the requests take that are its own. Policy and names are those of the main Ingress.

@@ -96,6 +96,7 @@ pub struct Host {
 }
 
 /// What happens to requests of one path of one host.
+#[derive(Clone)]
 pub struct Route {
     /// The host as the rule has it, for metrics and logs: a bounded set.
     pub host: HostPattern,

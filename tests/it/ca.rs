@@ -236,6 +236,20 @@ fn a_broken_file_holds_up_nothing_but_itself() {
 }
 
 #[test]
+fn a_plugged_in_ca_that_is_not_there_is_not_replaced_by_a_root_of_our_own() {
+    let state = State::new();
+    std::fs::create_dir(state.path("empty")).unwrap();
+    for folder in ["empty", "absent"] {
+        let arguments = ["--ca-dir", folder, "serve", "--grpc-address", "127.0.0.1:0"];
+        let output = state.run(&arguments);
+        assert_eq!(output.status.code(), Some(1), "{folder}");
+        let words = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(words.contains(&format!("{folder}: no plugged-in CA found")), "{words}");
+        assert!(!state.path("state/secrets/istio-system/istio-ca-secret.json").exists());
+    }
+}
+
+#[test]
 fn csr_command_gets_and_renews_a_certificate() {
     let state = State::new();
     let _python = Python::run(&["issuer"], state.folder.path(), &[]);
