@@ -109,6 +109,7 @@ fn secret(number: usize, pair: &Arc<KeyPair>) -> Object {
         fields: Default::default(),
         ticket_keys: None,
         authorities: None,
+        users: Default::default(),
         client_ca: None,
     })
 }

@@ -117,6 +117,7 @@ fn snapshot(ca: &Ca, leaf: &Issued, stapled: bool) -> Snapshot {
         pair: Some(Ok(Arc::new(pair))),
         fields: Default::default(),
         authorities: None,
+        users: Default::default(),
         client_ca: None,
         ticket_keys: None,
     })));

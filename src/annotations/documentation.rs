@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{ANNOTATIONS, Annotation, FOREIGN, OWN_PREFIX, Treatment};
+use super::{ANNOTATIONS, Annotation, FOREIGN, OWN_PREFIX, Treatment, Unusable};
 
 /// The whole page as Markdown.
 pub fn documentation() -> String {
@@ -16,7 +16,7 @@ pub fn documentation() -> String {
         "An Ingress may carry these annotations under the prefix of ingress-nginx,\n\
          `nginx.ingress.kubernetes.io/` (setting `annotations-prefix`), or under `{OWN_PREFIX}/`, which wins where\n\
          both are there. A value that cannot be used is reported as `InvalidAnnotation` and ignored, unless the\n\
-         annotation says otherwise; the others of the Ingress still count. A name that does not exist is reported as `UnknownAnnotation`.\n"
+         section of the annotation says otherwise; the other annotations of the Ingress still count. A name that does not exist is reported as `UnknownAnnotation`.\n"
     );
     for annotation in ANNOTATIONS {
         section(&mut page, *annotation);
@@ -69,4 +69,14 @@ fn section(page: &mut String, annotation: &dyn Annotation) {
         default = annotation.default(),
         example = annotation.example(),
     );
+    if let Unusable::Strict { consequence, .. } = annotation.unusable() {
+        // The list goes on.
+        page.pop();
+        let _ = writeln!(page, "- With a value that cannot be used: {}\n", decapitalised(consequence));
+    }
+}
+
+fn decapitalised(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().into_iter().flat_map(char::to_lowercase).chain(letters).collect()
 }

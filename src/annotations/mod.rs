@@ -2,18 +2,24 @@
 //!
 //! `compile` asks for the effects on an Ingress and, apart from that, for what there is to say about its
 //! annotations. Documentation, warnings and the suggestion for a misspelt name all come from [`ANNOTATIONS`]
-//! and [`FOREIGN`]. A value that cannot be used is ignored alone: the setting or the default holds.
+//! and [`FOREIGN`]. A value that cannot be used is ignored alone: the setting or the default holds, unless the
+//! annotation keeps somebody out and says what holds then.
 
 mod affinity;
 mod affinity_canary_behavior;
 mod affinity_mode;
+mod allowlist_source_range;
 mod app_root;
+mod auth_realm;
+mod auth_secret;
+mod auth_secret_type;
 mod auth_tls_error_page;
 mod auth_tls_match_cn;
 mod auth_tls_pass_certificate_to_upstream;
 mod auth_tls_secret;
 mod auth_tls_verify_client;
 mod auth_tls_verify_depth;
+mod auth_type;
 mod backend_mtls;
 mod backend_protocol;
 mod canary;
@@ -25,11 +31,25 @@ mod canary_weight;
 mod canary_weight_total;
 mod client_auth;
 mod default_backend;
+mod cors_allow_credentials;
+mod cors_allow_headers;
+mod cors_allow_methods;
+mod cors_allow_origin;
+mod cors_expose_headers;
+mod cors_max_age;
+mod denylist_source_range;
 mod documentation;
+mod enable_cors;
 mod force_ssl_redirect;
 mod foreign;
 mod from_to_www_redirect;
 pub mod issue_certificate;
+mod limit_allowlist;
+mod limit_burst_multiplier;
+mod limit_connections;
+mod limit_rpm;
+mod limit_rps;
+mod limit_whitelist;
 mod permanent_redirect;
 mod permanent_redirect_code;
 mod policy_draft;
@@ -42,6 +62,7 @@ mod relative_redirects;
 mod rewrite_target;
 mod server_alias;
 mod service_upstream;
+mod satisfy;
 mod session_cookie_change_on_failure;
 mod session_cookie_conditional_samesite_none;
 mod session_cookie_domain;
@@ -60,6 +81,7 @@ mod upstream_vhost;
 mod use_regex;
 mod values;
 mod x_forwarded_prefix;
+mod whitelist_source_range;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -67,7 +89,7 @@ use std::sync::Arc;
 pub use client_auth::ClientAuthDraft;
 pub use documentation::documentation;
 pub use foreign::{FOREIGN, Treatment};
-pub use policy_draft::PolicyDraft;
+pub use policy_draft::{AuthDraft, PolicyDraft};
 pub use upstream_vhost::BackendHost;
 
 use crate::diagnostics::{Diagnostic, ObjectRef, Severity, quoted};
@@ -102,6 +124,27 @@ pub const ANNOTATIONS: &[&dyn Annotation] = &[
     &service_upstream::ServiceUpstream,
     &server_alias::ServerAlias,
     &default_backend::DefaultBackend,
+    &whitelist_source_range::WhitelistSourceRange,
+    &allowlist_source_range::AllowlistSourceRange,
+    &denylist_source_range::DenylistSourceRange,
+    &auth_type::AuthType,
+    &auth_secret::AuthSecret,
+    &auth_secret_type::AuthSecretType,
+    &auth_realm::AuthRealm,
+    &satisfy::Satisfy,
+    &limit_rps::LimitRps,
+    &limit_rpm::LimitRpm,
+    &limit_connections::LimitConnections,
+    &limit_burst_multiplier::LimitBurstMultiplier,
+    &limit_whitelist::LimitWhitelist,
+    &limit_allowlist::LimitAllowlist,
+    &enable_cors::EnableCors,
+    &cors_allow_origin::CorsAllowOrigin,
+    &cors_allow_methods::CorsAllowMethods,
+    &cors_allow_headers::CorsAllowHeaders,
+    &cors_expose_headers::CorsExposeHeaders,
+    &cors_allow_credentials::CorsAllowCredentials,
+    &cors_max_age::CorsMaxAge,
     &auth_tls_secret::AuthTlsSecret,
     &auth_tls_verify_client::AuthTlsVerifyClient,
     &auth_tls_verify_depth::AuthTlsVerifyDepth,
@@ -149,15 +192,27 @@ pub trait Annotation: Sync {
     fn default(&self) -> &'static str;
     /// Takes `value`, without blanks around it, into account. On an error `draft` is as it was.
     fn apply(&self, value: &str, draft: &mut PolicyDraft) -> Result<(), AnnotationError>;
-    /// Whether the routes of an Ingress are rather closed than served without it, where its value cannot be used.
-    fn is_vital(&self) -> bool {
-        false
+    /// What becomes of a value that cannot be used.
+    fn unusable(&self) -> Unusable {
+        Unusable::Ignored
     }
     /// What of a value that can be used has no effect all the same.
     fn without_effect(&self, _value: &str) -> Option<String> {
         None
     }
 }
+
+/// What becomes of a value that cannot be used.
+#[derive(Clone, Copy)]
+pub enum Unusable {
+    /// What holds without the annotation.
+    Ignored,
+    /// The annotation must not be left out, most often because it keeps somebody out: this is done in its place, and told.
+    Strict { apply: fn(&mut PolicyDraft), consequence: &'static str },
+}
+
+/// What is said where [`Unusable::Strict`] closes the routes of the Ingress.
+const CLOSES: &str = "Requests are refused (503) rather than served without it";
 
 /// Why the value of an annotation cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -168,17 +223,22 @@ pub enum AnnotationError {
     Unsupported,
 }
 
+/// The same where pages of other origins could do more than they should.
+const NO_ORIGIN: &str = "No other origin is allowed until that is repaired";
+
 /// What the annotations of an Ingress decide.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Effects {
     pub policy: RoutePolicy,
+    /// The annotation that must not be left out and whose value cannot be used: no route is to be served.
+    pub refusal: Option<&'static str>,
     pub redirects: Redirects,
+    /// Who must say a password, for `compile` to look up.
+    pub auth: Option<AuthDraft>,
     pub client_auth: ClientAuthDraft,
     /// Which requests are the canary's, where the Ingress is one.
     pub canary: Option<Arc<CanaryRules>>,
     pub rewriting: Rewriting,
-    /// The annotation whose value cannot be used, and without which routes are not to be served.
-    pub refusal: Option<&'static str>,
 }
 
 /// How the paths of an Ingress are meant, and what requests are changed into.
@@ -207,20 +267,20 @@ pub struct Redirects {
 /// What the annotations of an Ingress decide; `settings` hold where they are silent.
 pub fn effects(metadata: &Metadata, settings: &Settings) -> Effects {
     let mut draft = PolicyDraft::new(settings);
-    let mut refusal = None;
     for annotation in ANNOTATIONS {
         if let Some(value) = find(&metadata.annotations, settings, annotation.name()) {
             // `diagnose` reports a value that is refused here.
-            let applied = annotation.apply(value.trim(), &mut draft);
-            if applied.is_err() && annotation.is_vital() {
-                refusal = refusal.or(Some(annotation.name()));
+            if annotation.apply(value.trim(), &mut draft).is_err()
+                && let Unusable::Strict { apply, .. } = annotation.unusable()
+            {
+                apply(&mut draft);
             }
         }
     }
-    let (redirects, client_auth) = (draft.redirects(), std::mem::take(&mut draft.client_auth));
+    let (redirects, refusal, auth) = (draft.redirects(), draft.refusal, draft.auth.clone().wanted());
+    let (client_auth, canary) = (std::mem::take(&mut draft.client_auth), draft.canary.finish());
     let rewriting = std::mem::take(&mut draft.rewriting);
-    let canary = draft.canary.finish();
-    Effects { redirects, client_auth, canary, rewriting, refusal, policy: draft.finish() }
+    Effects { redirects, refusal, auth, client_auth, canary, rewriting, policy: draft.finish() }
 }
 
 /// The policy of an Ingress without annotations.
@@ -322,12 +382,12 @@ fn judge(name: &str, value: &str, settings: &Settings) -> Option<(Severity, &'st
         let Err(error) = annotation.apply(value, &mut PolicyDraft::new(settings)) else {
             return Some((Severity::Warning, "UnsupportedAnnotation", annotation.without_effect(value)?));
         };
-        let rest = match annotation.is_vital() {
-            true => "Requests are refused (503) rather than served without it.".to_owned(),
-            false => format!("It is ignored; in force is: {}.", annotation.default()),
+        let consequence = match annotation.unusable() {
+            Unusable::Ignored => format!("It is ignored; in force is: {}", annotation.default()),
+            Unusable::Strict { consequence, .. } => consequence.to_owned(),
         };
         let message =
-            format!("{name} must be {}; {} is {error}. {rest}", annotation.expects(), quoted(value));
+            format!("{name} must be {}; {} is {error}. {consequence}.", annotation.expects(), quoted(value));
         return Some((Severity::Error, "InvalidAnnotation", message));
     }
     match FOREIGN.iter().find(|(foreign, _)| *foreign == name) {

@@ -4,13 +4,37 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
+use ipnet::IpNet;
 
 use super::affinity::AffinityDraft;
 use super::canary::CanaryDraft;
 use super::{ClientAuthDraft, Redirects, Rewriting};
 use crate::settings::Settings;
+use crate::snapshot::access::SourceRanges;
+use crate::snapshot::cors::{Cors, Origins};
 use crate::snapshot::hosts::{BackendProtocol, HttpsRedirect, RoutePolicy};
+use crate::snapshot::limits::{Limits, Stated};
 use crate::snapshot::redirects::{Location, Redirect};
+
+/// Who must say a password.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct AuthDraft {
+    pub basic: bool,
+    /// The Secret with the users, as the annotation has it.
+    pub secret: Option<String>,
+    /// Its keys are the users.
+    pub is_map: bool,
+    pub realm: String,
+    /// A client whose network is allowed needs no password.
+    pub or_source: bool,
+}
+
+impl AuthDraft {
+    /// `None` where no password is asked for.
+    pub fn wanted(self) -> Option<Self> {
+        (self.basic || self.secret.is_some()).then_some(self)
+    }
+}
 
 /// What annotations change, starting from the settings.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,6 +54,17 @@ pub struct PolicyDraft {
     pub rewriting: Rewriting,
     pub protocol: BackendProtocol,
     pub backend_mtls: bool,
+    /// Empty: everybody.
+    pub allowed_sources: Vec<IpNet>,
+    pub denied_sources: Vec<IpNet>,
+    pub auth: AuthDraft,
+    pub limits: Stated,
+    pub enable_cors: bool,
+    pub cors: Cors,
+    /// What other origins may do cannot be made out.
+    pub cors_refused: bool,
+    /// The annotation that should keep somebody out and whose value cannot be used.
+    pub refusal: Option<&'static str>,
     pub client_auth: ClientAuthDraft,
     /// Bytes; `None` is unlimited.
     pub max_body: Option<u64>,
@@ -57,6 +92,14 @@ impl PolicyDraft {
             rewriting: Rewriting::default(),
             protocol: BackendProtocol::Http1,
             backend_mtls: false,
+            allowed_sources: settings.whitelist_source_range.clone(),
+            denied_sources: settings.denylist_source_range.clone(),
+            auth: AuthDraft::default(),
+            limits: Stated::default(),
+            enable_cors: false,
+            cors: Cors::default(),
+            cors_refused: false,
+            refusal: None,
             client_auth: ClientAuthDraft::default(),
             max_body: settings.proxy_body_size,
             connect_timeout: settings.proxy_connect_timeout,
@@ -89,6 +132,10 @@ impl PolicyDraft {
             (false, true) => HttpsRedirect::IfTls,
             (false, false) => HttpsRedirect::Never,
         };
+        let cors = match self.cors_refused {
+            true => Cors { origins: Origins::These(Box::default()), ..self.cors },
+            false => self.cors,
+        };
         RoutePolicy {
             redirect,
             preserve_trailing_slash: self.preserve_trailing_slash,
@@ -99,6 +146,10 @@ impl PolicyDraft {
                 (_, protocol) => protocol,
             },
             backend_mtls: self.backend_mtls,
+            cors: self.enable_cors.then(|| Arc::new(cors)),
+            auth: None,
+            limits: Limits::new(&self.limits),
+            sources: SourceRanges::new(&self.allowed_sources, &self.denied_sources),
             max_body: self.max_body,
             connect_timeout: self.connect_timeout,
             read_timeout: self.read_timeout,

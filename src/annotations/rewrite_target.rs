@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use super::{Annotation, AnnotationError, PolicyDraft};
+use super::{Annotation, AnnotationError, CLOSES, PolicyDraft, Unusable};
 use crate::snapshot::rewrites::Target;
 
 /// `rewrite-target`.
@@ -35,7 +35,7 @@ impl Annotation for RewriteTarget {
         Ok(())
     }
 
-    fn is_vital(&self) -> bool {
-        true
+    fn unusable(&self) -> Unusable {
+        Unusable::Strict { apply: |draft| draft.refusal = Some("rewrite-target"), consequence: CLOSES }
     }
 }

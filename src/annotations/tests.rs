@@ -1,10 +1,13 @@
 use std::time::Duration;
 
+use ipnet::IpNet;
 use proptest::prelude::*;
 
 use super::*;
+use crate::snapshot::access::SourceRanges;
 use crate::snapshot::affinity::{AffinityMode, SameSite, SessionCookie};
 use crate::snapshot::client_auth::{NoPattern, VerifyClient};
+use crate::snapshot::cors::{Cors, Origins};
 use crate::snapshot::hosts::{BackendProtocol, HttpsRedirect};
 use crate::snapshot::redirects::Asked;
 use crate::store::objects::ObjectName;
@@ -170,6 +173,27 @@ fn values_out_of_range_are_refused() {
         ("service-upstream", "on"),
         ("server-alias", "b.test, c.test/x"),
         ("default-backend", "other/sorry"),
+        ("whitelist-source-range", "10.0.0.0/33"),
+        ("allowlist-source-range", "10.0.0.0/8, localhost"),
+        ("denylist-source-range", "10.0.0.0/8;"),
+        ("denylist-source-range", ", ,"),
+        ("limit-rps", "-1"),
+        ("limit-rpm", "many"),
+        ("limit-connections", "99999999999"),
+        ("limit-burst-multiplier", "1.5"),
+        ("limit-whitelist", "all"),
+        ("auth-type", "digest"),
+        ("auth-type", "Basic"),
+        ("auth-secret-type", "file"),
+        ("auth-realm", "x\r\ny"),
+        ("satisfy", "one"),
+        ("enable-cors", "on"),
+        ("cors-allow-origin", "shop.test"),
+        ("cors-allow-origin", "https://*"),
+        ("cors-allow-methods", "GET; PUT"),
+        ("cors-allow-headers", "X-A,,X-B"),
+        ("cors-expose-headers", "X-A\r\nX: y"),
+        ("cors-max-age", "1h"),
         ("backend-protocol", "FCGI"),
         ("backend-protocol", "HTTP; return 200"),
         ("affinity", "ip"),
@@ -221,22 +245,16 @@ fn a_protection_that_is_not_there_closes_routes_unless_it_asks_for_nothing() {
     for (name, value, closes) in [
         ("auth-url", "http://auth.test/verify", true),
         ("auth-url", " ", false),
-        ("auth-type", "basic", true),
-        ("whitelist-source-range", "10.0.0.0/8", true),
-        ("denylist-source-range", "10.0.0.0/8", true),
-        ("limit-rps", "5", true),
-        ("limit-rps", "0", false),
         ("enable-modsecurity", "False", false),
         ("configuration-snippet", "deny all;", true),
         ("stream-snippet", "server {}", false),
         ("proxy-cookie-path", "/$1", false),
-        ("auth-realm", "x", false),
     ] {
         let metadata = nginx(name, value);
         let found: Vec<_> = unsupported_protections(&metadata, &Settings::default()).collect();
         assert_eq!(found, Vec::from_iter(closes.then_some(name)), "{name}: {value:?}");
     }
-    let harmless = nginx("limit-rps", "0");
+    let harmless = nginx("enable-modsecurity", "false");
     assert_eq!(reasons(&harmless), []);
     let own = metadata([("portcullis.dev/auth-url", "http://auth.test")]);
     assert!(unsupported_protections(&own, &Settings::default()).eq(["auth-url"]));
@@ -277,6 +295,72 @@ fn what_is_asked_of_clients_is_read_as_it_is_written() {
     assert_eq!(draft(&[("match-cn", "(")]).subject, Some(Err(NoPattern)));
     assert_eq!(draft(&[("verify-client", "off")]).protection(), None);
     assert_eq!(draft(&[("verify-client", "optional")]).protection(), Some("auth-tls-verify-client"));
+}
+
+#[test]
+fn a_protection_that_cannot_be_made_out_closes_routes_and_says_so() {
+    let effects = |annotations: &[(&str, &str)]| {
+        let own = annotations.iter().map(|(name, value)| (format!("{NGINX}/{name}"), *value));
+        effects(&metadata(own), &Settings::default())
+    };
+    for name in ["whitelist-source-range", "allowlist-source-range", "denylist-source-range"] {
+        assert_eq!(effects(&[(name, "x")]).refusal, Some(name));
+        assert_eq!(effects(&[(name, "::/0")]).refusal, None);
+        let message = &diagnose(&nginx(name, "x"), &Settings::default())[0].message;
+        assert!(message.ends_with("Requests are refused (503) rather than served without it."), "{message}");
+    }
+    for name in ["limit-rps", "limit-rpm", "limit-connections", "auth-type"] {
+        assert_eq!(effects(&[(name, "x")]).refusal, Some(name));
+    }
+    // In whichever order they are applied.
+    let cors =
+        [("cors-allow-methods", ";"), ("cors-allow-origin", "https://a.test"), ("enable-cors", "true")];
+    let rules = effects(&cors).policy.cors.unwrap();
+    assert_eq!(rules.origins, Origins::These(Box::default()));
+    let message = &diagnose(&nginx("cors-allow-origin", "a.test"), &Settings::default())[0].message;
+    assert!(message.ends_with("No other origin is allowed until that is repaired."), "{message}");
+}
+
+#[test]
+fn lists_of_networks_take_the_place_of_those_of_the_settings() {
+    let networks = |text: &str| vec![text.parse::<IpNet>().unwrap()];
+    let settings = Settings {
+        whitelist_source_range: networks("10.0.0.0/8"),
+        denylist_source_range: networks("10.1.0.0/16"),
+        ..Settings::default()
+    };
+    let sources = |annotations: &[(&str, &str)]| {
+        let own = annotations.iter().map(|(name, value)| (format!("{NGINX}/{name}"), *value));
+        effects(&metadata(own), &settings).policy.sources
+    };
+    let (allow, deny) = (networks("10.0.0.0/8"), networks("10.1.0.0/16"));
+    assert_eq!(sources(&[]), SourceRanges::new(&allow, &deny));
+    assert_eq!(sources(&[("whitelist-source-range", "")]), SourceRanges::new(&allow, &deny));
+    let all = SourceRanges::new(&networks("0.0.0.0/0"), &deny);
+    assert_eq!(sources(&[("whitelist-source-range", "0.0.0.0/0")]), all);
+    let both = [("allowlist-source-range", "0.0.0.0/0"), ("whitelist-source-range", "::/0")];
+    assert_eq!(sources(&both), all);
+    assert_eq!(policy(&metadata([("x", "y")]), &Settings::default()).sources, None);
+}
+
+#[test]
+fn a_password_is_asked_for_by_type_or_secret() {
+    let auth = |name, value| effects(&nginx(name, value), &Settings::default()).auth;
+    assert_eq!(auth("auth-realm", "x"), None);
+    assert_eq!(auth("auth-type", ""), None);
+    assert_eq!(auth("auth-secret", ""), None);
+    assert_eq!(auth("auth-type", "basic"), Some(AuthDraft { basic: true, ..AuthDraft::default() }));
+    assert_eq!(auth("auth-secret", "users").unwrap().secret.as_deref(), Some("users"));
+}
+
+#[test]
+fn cors_and_limits_are_there_where_they_are_asked_for() {
+    assert_eq!(policy_of("cors-allow-origin", "https://a.test").cors, None);
+    assert_eq!(policy_of("enable-cors", "true").cors.as_deref(), Some(&Cors::default()));
+    assert_eq!(policy_of("limit-burst-multiplier", "3").limits, None);
+    assert_eq!(policy_of("limit-rps", "0").limits, None);
+    let rate = policy_of("limit-rps", "10").limits.unwrap().per_second.unwrap();
+    assert_eq!((rate.interval, rate.burst), (100_000_000, 5_000_000_000));
 }
 
 #[test]

@@ -3,9 +3,13 @@
 use std::time::Duration;
 
 use http::{HeaderValue, StatusCode};
+use ipnet::IpNet;
 
 use super::AnnotationError;
 use crate::names::HostName;
+use crate::settings::field::Unit;
+use crate::settings::value::Scalar;
+use crate::snapshot::cors::{OriginPattern, Origins};
 use crate::snapshot::redirects::{Location, LocationError};
 use crate::snapshot::rewrites::TemplateError;
 
@@ -93,6 +97,33 @@ pub fn size(value: &str) -> Result<u64, AnnotationError> {
     };
     let number = digits(value.strip_suffix(unit).unwrap_or(value))?.parse::<u64>().ok();
     number.and_then(|number| number.checked_mul(factor)).ok_or(AnnotationError::Value)
+}
+
+/// Networks and addresses, separated by commas.
+pub fn networks(value: &str) -> Result<Vec<IpNet>, AnnotationError> {
+    let entries = value.split(',').map(str::trim).filter(|entry| !entry.is_empty());
+    let networks: Option<Vec<_>> = entries.map(|entry| IpNet::read(entry, Unit::None)).collect();
+    // A list of nothing but commas would let in everybody.
+    networks.filter(|networks| value.is_empty() || !networks.is_empty()).ok_or(AnnotationError::Value)
+}
+
+/// Origins, separated by commas; `*` among them is all.
+pub fn origins(value: &str) -> Result<Origins, AnnotationError> {
+    let entries: Vec<_> = value.split(',').map(str::trim).filter(|entry| !entry.is_empty()).collect();
+    if entries.contains(&"*") {
+        return Ok(Origins::Any);
+    }
+    let patterns: Option<Vec<_>> = entries.iter().map(|entry| OriginPattern::parse(entry)).collect();
+    let patterns = patterns.filter(|patterns| !patterns.is_empty()).ok_or(AnnotationError::Value)?;
+    Ok(Origins::These(patterns.into()))
+}
+
+/// Names of methods or header fields (RFC 9110, section 5.6.2), separated by commas; `*` is one.
+pub fn tokens(value: &str) -> Result<HeaderValue, AnnotationError> {
+    match value.split(',').all(|name| token(name.trim()).is_ok()) {
+        true => HeaderValue::from_str(value).map_err(|_| AnnotationError::Value),
+        false => Err(AnnotationError::Value),
+    }
 }
 
 /// Where a redirect may lead: a URL, or a path on the host that was asked for.

@@ -9,6 +9,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::sockets::WorkerSockets;
 use crate::net::drain::Closing;
+use crate::proxy::limiter::Limiter;
 use crate::proxy::worker::{self, WorkerParts};
 use crate::snapshot::shared::Shared;
 use crate::telemetry::access_log::AccessLogs;
@@ -51,6 +52,7 @@ impl Workers {
 
     /// Starts them the first time it is called.
     pub fn start(&mut self) -> anyhow::Result<()> {
+        let limiter = Arc::<Limiter>::default();
         // All sockets before any worker: a connection that comes in by one of them is soon taken.
         self.sockets.iter().try_for_each(WorkerSockets::start)?;
         for (index, (sockets, stats)) in self.sockets.drain(..).zip(&self.stats).enumerate() {
@@ -62,6 +64,7 @@ impl Workers {
                 shared: self.shared.clone(),
                 stats: stats.clone(),
                 access_log: self.access_logs.for_worker(),
+                limiter: limiter.clone(),
                 // What ingress-nginx does: a backend's certificate is checked where an annotation says so.
                 upstream_tls: ClientTls::unverified(),
                 mesh_tls: self.mesh_tls.clone(),

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
-use super::aliases;
+use super::{aliases, auth};
 use super::classes::Classes;
 use super::client_auth::{ClientAuths, Outcome, Wish};
 use crate::annotations::{self, ClientAuthDraft, Effects, Redirects, Rewriting};
@@ -389,7 +389,7 @@ impl<'a> Hosts<'a> {
         let name = &ingress.metadata.name;
         self.prepared
             .entry(name.clone())
-            .or_insert_with(|| Prepared::new(ingress, self.settings, &self.plain))
+            .or_insert_with(|| Prepared::new(ingress, self.store, self.settings, &self.plain))
     }
 }
 
@@ -401,13 +401,16 @@ impl SharedPolicy {
 }
 
 impl Prepared {
-    fn new(ingress: &Ingress, settings: &Settings, plain: &SharedPolicy) -> Self {
+    fn new(ingress: &Ingress, store: &Store, settings: &Settings, plain: &SharedPolicy) -> Self {
         let pattern = |host: &Option<String>| HostPattern::parse(host.as_deref().unwrap_or("")).ok();
         let mut rules = Vec::with_capacity(ingress.rules.len());
         rules.extend(ingress.rules.iter().zip(0..).filter_map(|(rule, at)| Some((pattern(&rule.host)?, at))));
         rules.sort();
-        let Effects { policy, redirects, client_auth, canary, rewriting, refusal } =
+        let Effects { mut policy, redirects, auth, client_auth, canary, rewriting, refusal } =
             annotations::effects(&ingress.metadata, settings);
+        let auth = auth::of_route(ingress, auth, store);
+        let refusal = refusal.or(auth.as_ref().err().copied());
+        policy.auth = auth.unwrap_or_default();
         let policy = match policy == *plain.redirected {
             true => plain.clone(),
             false => SharedPolicy::new(policy),
@@ -421,7 +424,7 @@ impl Prepared {
             canary,
             rewriting,
             service_upstream: annotations::service_upstream(&ingress.metadata, settings),
-            refusal: protections().next().or(refusal),
+            refusal: refusal.or_else(|| protections().next()),
             host_refusal: protections().find(|annotation| annotations::protects_host(annotation)),
         }
     }

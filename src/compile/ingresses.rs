@@ -1,15 +1,22 @@
 //! What there is to say about an Ingress by itself, whatever other objects exist. Paths, which may mean something else
 //! for the sake of another Ingress, and conflicts between Ingresses are found by `hosts`, missing Services by `clusters`.
 
+use super::auth;
 use super::certificates;
 use super::classes::{Classes, NotServed};
 use crate::annotations;
 use crate::diagnostics::{Diagnostic, ObjectRef, Severity, quoted};
 use crate::names::HostPattern;
 use crate::settings::{Settings, choices::Source};
+use crate::store::Store;
 use crate::store::objects::{Backend, Ingress, IngressRule, Kind};
 
-pub(super) fn diagnose_ingress(ingress: &Ingress, classes: &Classes, settings: &Settings) -> Vec<Diagnostic> {
+pub(super) fn diagnose_ingress(
+    ingress: &Ingress,
+    store: &Store,
+    classes: &Classes,
+    settings: &Settings,
+) -> Vec<Diagnostic> {
     let mut findings =
         Findings { object: ObjectRef::new(Kind::Ingress, &ingress.metadata.name), found: Vec::new() };
     if let Some(reason) = classes.refusal(ingress) {
@@ -18,6 +25,7 @@ pub(super) fn diagnose_ingress(ingress: &Ingress, classes: &Classes, settings: &
     }
     findings.found.extend(annotations::diagnose(&ingress.metadata, settings));
     if !annotations::is_canary(&ingress.metadata, settings) {
+        findings.found.extend(auth::finding(ingress, settings, store));
         findings.found.extend(certificates::ingress_tls_findings(ingress));
     }
     for rule in &ingress.rules {

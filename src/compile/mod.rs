@@ -6,6 +6,7 @@
 //! with what exists. The result does not depend on the order in which objects arrived.
 
 mod aliases;
+mod auth;
 pub mod certificates;
 mod classes;
 mod client_auth;
@@ -211,7 +212,7 @@ impl Compiled {
     fn compile_ingress(&mut self, store: &Store, classes: &Classes, name: &ObjectName) {
         let settings = &self.snapshot.settings;
         let ingress = store.ingress(name);
-        let found = ingress.map(|ingress| ingresses::diagnose_ingress(ingress, classes, settings));
+        let found = ingress.map(|ingress| ingresses::diagnose_ingress(ingress, store, classes, settings));
         self.report.set(Subject::Object(ObjectRef::new(Kind::Ingress, name)), found.unwrap_or_default());
     }
 

@@ -27,13 +27,14 @@ pub fn redirect(status: StatusCode, location: HeaderValue) -> Response<Body> {
 
 /// The failure as this client understands it: for gRPC (by the request's content type) status 200 with
 /// `grpc-status` 4 for a timeout, 7 where policy forbids it, 8 for what is too large, 12 where there is nothing, 13 for
-/// a malformed request and 14 for the rest, else [`plain`].
+/// a malformed request, 16 without a password and 14 for the rest, else [`plain`].
 pub fn failure(status: StatusCode, reason: &str, grpc: bool) -> Response<Body> {
     if !grpc {
         return plain(status, reason);
     }
     let code = match status {
         StatusCode::REQUEST_TIMEOUT | StatusCode::GATEWAY_TIMEOUT => "4",
+        StatusCode::UNAUTHORIZED => "16",
         StatusCode::FORBIDDEN => "7",
         StatusCode::PAYLOAD_TOO_LARGE | StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => "8",
         StatusCode::NOT_FOUND => "12",

@@ -13,11 +13,14 @@ use super::upstream::Retries;
 use super::upstream::pool::PoolLimits;
 use crate::settings::Settings;
 use crate::settings::choices::{LogFormat, LogLevel};
+use crate::snapshot::access::Networks;
 
 /// What requests go by.
 pub struct Derived {
     pub settings: Arc<Settings>,
     pub hsts: Option<HeaderValue>,
+    /// Clients that get nothing.
+    pub blocked: Networks,
     pub limits: Limits,
     pub retries: Retries,
     /// Which connections to backends are kept for later requests.
@@ -41,6 +44,7 @@ impl Derived {
         let logged = settings.access_log && settings.log_level >= LogLevel::Info;
         Self {
             hsts: hsts(settings),
+            blocked: Networks::new(&settings.block_cidrs),
             limits,
             retries: Retries {
                 tries: settings.proxy_next_upstream_tries,

@@ -1,21 +1,25 @@
 //! What happens to a request, in order:
 //!
-//! 1. **read**: method (405), number of fields (431), host and path (400) are made canonical or refused.
+//! 1. **read**: method (405), number of fields (431), the client's network (403), host and path (400) are made canonical or
+//!    refused.
 //! 2. **connection**: the host must be one this TLS connection may speak for (421).
 //! 3. **route**: host and path choose a route in the current snapshot (404), after the client has shown the certificate that
 //!    the host asks for (400, 403).
-//! 4. **redirect**: requests that the route sends elsewhere go there, plain HTTP to HTTPS. In the clear, the host must ask
-//!    for no certificate (403).
-//! 5. **request**: the route must be open (503), may have a canary that takes the request, its backend must be known
-//!    (503), the session is told by its cookie, size is bounded (413), header fields are made fit for the backend, and
-//!    path and Host become what the route says (400, 414).
+//! 4. **redirect**: preflights of other origins are answered, requests that the route sends elsewhere go there, plain HTTP
+//!    to HTTPS. In the clear, the host must ask for no certificate (403).
+//! 5. **request**: the route must be for this client (403), and the client within its limits (503) and with its password
+//!    (401); the route must be open (503), may have a canary that takes the request, its backend must be known (503), the
+//!    session is told by its cookie, size is bounded (413), header fields are made fit for the backend, and path and Host
+//!    become what the route says (400, 414).
 //! 6. **forward**: an endpoint that the policies there admit the client to (403) answers, or the failure is told
 //!    (502, 503, 504).
-//! 7. **response**: fields of the backend's connection go, ours are set, with the cookie of a new session; the record
-//!    ends with the body.
+//! 7. **response**: fields of the backend's connection go, ours are set, about other origins too, with the cookie of a
+//!    new session; the record ends with the body.
 //!
-//! Phases 1 to 5 never wait and hold no snapshot afterwards: only the route and its backend.
+//! Phases 1 to 5 never wait, but for a password that is slow to check, and hold no snapshot afterwards: only the route and
+//! its backend.
 
+mod access;
 mod client_auth;
 mod redirects;
 mod refusal;
@@ -39,6 +43,7 @@ use super::body::{Body, Limited, Recorded};
 use super::canary;
 use super::client_cert_header;
 use super::client_stream::ClientStream;
+use super::cross_origin::CrossOrigin;
 use super::derived::Derived;
 use super::guards::{Denial, Guard, Peer};
 use super::headers::{self, Claimed, ClientFields, Connection};
@@ -54,6 +59,7 @@ use crate::net::relay::relay;
 use crate::snapshot::Snapshot;
 use crate::snapshot::clusters::{Cluster, ClusterKey, Endpoint};
 use crate::snapshot::hosts::{Action, Host, Route};
+use crate::snapshot::passwords::BasicAuth;
 use crate::tls::accept::ServedIdentity;
 use crate::tls::hbone_client::Via;
 use redirects::Question;
@@ -75,6 +81,8 @@ pub struct Client {
 struct Destination {
     route: Arc<Route>,
     cluster: Arc<Cluster>,
+    /// Who must say a password before.
+    auth: Option<Arc<BasicAuth>>,
     /// In place of those of the connection, where the peer speaks for another.
     fields: Option<ClientFields>,
     /// What the backend is told about the client's certificate, where the host asks for one.
@@ -113,7 +121,7 @@ impl Client {
     async fn answer(&self, mut request: Request<Body>, record: &mut Record) -> Response<Body> {
         let settings = self.worker.derived();
         let grpc = answers::is_grpc(request.headers());
-        let destination = match self.prepare(&mut request, &settings, record) {
+        let destination = match self.let_in(&mut request, &settings, record, grpc).await {
             Ok(destination) => destination,
             Err(refusal) => {
                 record.set_reason(refusal.reason);
@@ -141,7 +149,10 @@ impl Client {
         match forwarded {
             Ok(mut response) => {
                 match response.body_mut() {
-                    Body::Upgraded(tunnel) => tunnel.guard = Some(guard),
+                    Body::Upgraded(tunnel) => {
+                        tunnel.guard = Some(guard);
+                        tunnel.slot = record.slot.take();
+                    }
                     _ => record.guard = Some(guard),
                 }
                 let status = response.status();
@@ -191,6 +202,21 @@ impl Client {
     }
 
     /// Phases 1 to 5.
+    async fn let_in(
+        &self,
+        request: &mut Request<Body>,
+        settings: &Derived,
+        record: &mut Record,
+        grpc: bool,
+    ) -> Result<Destination, Box<Refusal>> {
+        let destination = self.prepare(request, settings, record)?;
+        if let Some(auth) = &destination.auth {
+            self.authenticate(auth, request.headers(), grpc).await?;
+        }
+        Ok(destination)
+    }
+
+    /// The same, without passwords.
     fn prepare(
         &self,
         request: &mut Request<Body>,
@@ -214,6 +240,10 @@ impl Client {
         let claimed = self.claims(request, settings);
         if let Some(id) = claimed.as_ref().and_then(|claimed| claimed.request_id.as_ref()) {
             record.set_request_id(id);
+        }
+        let client = claimed.as_ref().and_then(|claimed| claimed.client).unwrap_or(self.peer.ip());
+        if settings.blocked.contains(client) {
+            return Err(access::denied());
         }
         let authority = authority(request)?;
         let host = match &authority {
@@ -246,12 +276,25 @@ impl Client {
                 _ => None,
             };
             let Some((host_rules, route)) = found.zip(route) else { return Err(Refusal::no_route()) };
+            let rules = route.policy.cors.as_ref().filter(|_| !matches!(route.action, Action::Refuse(_)));
+            if let Some(cors) = rules {
+                let cross_origin = CrossOrigin::new(cors, request.headers());
+                if let Some(response) = cross_origin.preflight(request) {
+                    return Err(Refusal::ready(response, "preflight"));
+                }
+                record.cross_origin = Some(cross_origin);
+            }
             if let Some(redirect) = question.to_https(host_rules, route, settings) {
                 return Err(redirect);
             }
             if let (Some(auth), None) = (auth, &self.tls) {
                 shown = Some(client_auth::admit_in_clear(auth, route)?);
             }
+            if let Action::Redirect(redirect) = &route.action {
+                return Err(question.follow(redirect));
+            }
+            let entry = self.enter(route, client, &settings.settings, record.started())?;
+            record.slot = entry.slot;
             let headers = request.headers();
             let taken = match &route.canary {
                 Some(canary) => canary::choose(route, canary, headers, &snapshot.clusters),
@@ -261,8 +304,7 @@ impl Client {
                 record.route = Some(taken.clone());
             }
             match &taken.action {
-                Action::NotFound => Err(Refusal::no_route()),
-                Action::Redirect(redirect) => Err(question.follow(redirect)),
+                Action::NotFound | Action::Redirect(_) => Err(Refusal::no_route()),
                 Action::Refuse(annotation) => Err(Refusal::new(
                     StatusCode::SERVICE_UNAVAILABLE,
                     "unsupported_protection",
@@ -275,7 +317,7 @@ impl Client {
                             Box::new(Session::new(headers, affinity, question.is_https(), is_split))
                         });
                         let (route, cluster) = (taken.clone(), cluster.clone());
-                        Ok(Destination { route, cluster, fields: None, shown, session })
+                        Ok(Destination { route, cluster, auth: entry.auth, fields: None, shown, session })
                     }
                     None => Err(Refusal::new(
                         StatusCode::SERVICE_UNAVAILABLE,
@@ -361,6 +403,9 @@ impl Service for Client {
     async fn call(&self, request: Request<Body>) -> Response<Body> {
         let mut record = Record::new(&self.worker, &request, self.peer.ip(), self.tls.is_some());
         let mut response = self.answer(request, &mut record).await;
+        if let Some(cross_origin) = record.cross_origin.take() {
+            cross_origin.mark(response.headers_mut());
+        }
         if self.tls.is_some()
             && let Some(hsts) = &self.worker.derived().hsts
         {
@@ -388,6 +433,7 @@ impl Service for Client {
 
     async fn upgraded(&self, client: ClientStream, read_ahead: bytes::BytesMut, mut backend: Upgraded) {
         let guard = backend.guard.take();
+        let _slot = backend.slot.take();
         let idle = backend.idle;
         let (backend, first) = backend.into_parts();
         let tunnel = relay((client, &read_ahead), (backend, &first), &self.worker.deadlines, idle);

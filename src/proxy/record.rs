@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use http::header::USER_AGENT;
 use http::{HeaderValue, Method, Request, StatusCode, Uri, Version};
 
+use super::cross_origin::CrossOrigin;
 use super::guards::{Admission, Guard};
+use super::limiter::Slot;
 use super::worker::Worker;
 use crate::snapshot::hosts::Route;
 use crate::telemetry::access_log::Entry;
@@ -23,6 +25,8 @@ pub struct Record {
     method: Method,
     pub status: StatusCode,
     pub route: Option<Arc<Route>>,
+    /// What the response says to pages of other origins, where the route has rules for that.
+    pub cross_origin: Option<CrossOrigin>,
     pub upstream: Option<Duration>,
     /// Of the body of the request: what the client said, or what came.
     pub received: u64,
@@ -31,6 +35,8 @@ pub struct Record {
     pub sent: u64,
     /// Ends the exchange when policy does.
     pub guard: Option<Guard>,
+    /// The place of the request among those of its client, where their number is limited.
+    pub slot: Option<Slot>,
     /// A tunnel is logged like a request, and counted elsewhere: it is no request of any route.
     pub tunnel: bool,
     log: Option<Box<Logged>>,
@@ -74,11 +80,13 @@ impl Record {
             // What a client that leaves before there is a response is counted as.
             status: StatusCode::from_u16(499).unwrap_or(StatusCode::BAD_REQUEST),
             route: None,
+            cross_origin: None,
             upstream: None,
             received: 0,
             counted: None,
             sent: 0,
             guard: None,
+            slot: None,
             tunnel: false,
             log,
         }
@@ -92,6 +100,11 @@ impl Record {
         *nothing.method_mut() = Method::from_bytes(b"-").unwrap_or_default();
         *nothing.uri_mut() = Uri::from_static("*");
         Self::new(worker, &nothing, client, tls)
+    }
+
+    /// When its head had arrived.
+    pub fn started(&self) -> Instant {
+        self.started
     }
 
     /// The host, in canonical form.

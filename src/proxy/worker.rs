@@ -16,6 +16,8 @@ use tokio::task::{JoinHandle, spawn_local};
 use super::derived::Derived;
 use super::entrance::{self, Entrance, OpenConnection};
 use super::guards::Guards;
+use super::limiter::Limiter;
+use super::passwords::Passwords;
 use super::upstream::Upstream;
 use crate::clock;
 use crate::net::deadlines::{Deadlines, TICK, Tick};
@@ -41,6 +43,8 @@ pub struct WorkerParts {
     pub shared: Shared,
     pub stats: Arc<WorkerStats>,
     pub access_log: AccessLog,
+    /// The same for all workers.
+    pub limiter: Arc<Limiter>,
     pub upstream_tls: ClientTls,
     /// For backends that are workloads of the mesh.
     pub mesh_tls: MeshTls,
@@ -59,6 +63,8 @@ pub struct Worker {
     pub deadlines: Deadlines,
     pub drain: Drain,
     pub guards: Guards,
+    pub limiter: Arc<Limiter>,
+    pub passwords: Passwords,
     pub stats: Arc<WorkerStats>,
 }
 
@@ -73,8 +79,8 @@ pub fn run(parts: WorkerParts) -> io::Result<()> {
 }
 
 async fn serve(parts: WorkerParts) -> io::Result<()> {
-    let WorkerParts { http, https, mesh, hbone, shared, stats, access_log, upstream_tls, mesh_tls, mut stop } =
-        parts;
+    let WorkerParts { http, https, mesh, hbone, shared, stats, .. } = parts;
+    let WorkerParts { access_log, limiter, upstream_tls, mesh_tls, mut stop, .. } = parts;
     let deadlines = Deadlines::new();
     let snapshot = shared.load();
     // Asked when a name has been resolved for a new connection, which is seldom.
@@ -96,6 +102,8 @@ async fn serve(parts: WorkerParts) -> io::Result<()> {
         deadlines: deadlines.clone(),
         drain: Drain::default(),
         guards: Guards::default(),
+        limiter,
+        passwords: Passwords::default(),
         stats,
     });
     drop(snapshot);

@@ -77,6 +77,12 @@ pub(super) fn broken_rules(settings: &Settings) -> Vec<Broken> {
     rule("annotations-prefix", !s.annotations_prefix.contains('/'), "must not contain a slash");
     rule("workers", s.workers <= MAX_WORKERS, "must be at most 1024");
     rule("client-max-header-bytes", s.client_max_header_bytes >= 4096, "must be at least 4k");
+    for (key, code) in [
+        ("limit-req-status-code", s.limit_req_status_code),
+        ("limit-conn-status-code", s.limit_conn_status_code),
+    ] {
+        rule(key, matches!(code, 400..=599), "must be from 400 to 599");
+    }
     rule(
         "http-redirect-code",
         matches!(s.http_redirect_code, 301 | 302 | 303 | 307 | 308),
@@ -205,6 +211,8 @@ mod tests {
             max_handshakes: 0,
             proxy_read_timeout: Duration::ZERO,
             http_redirect_code: 200,
+            limit_req_status_code: 200,
+            limit_conn_status_code: 600,
             ssl_protocols: Vec::new(),
             bind_address: Vec::new(),
             https_port: 8080,
@@ -221,6 +229,8 @@ mod tests {
                 "proxy-read-timeout",
                 "ingress-class",
                 "workers",
+                "limit-req-status-code",
+                "limit-conn-status-code",
                 "http-redirect-code",
                 "ssl-protocols",
                 "bind-address",

@@ -462,6 +462,21 @@ settings! {
     /// Networks of peers whose PROXY protocol headers and X-Forwarded headers are believed; empty: nobody's.
     proxy_real_ip_cidr: Vec<IpNet> = Vec::new(),
         Dynamic, None, "10.0.0.0/8, 2001:db8::/32";
+    /// The only networks of clients that routes are for, unless an Ingress says otherwise by annotation; empty: everybody's.
+    whitelist_source_range: Vec<IpNet> = Vec::new(),
+        Dynamic, None, "10.0.0.0/8, 192.0.2.7";
+    /// Networks of clients that get 403 from routes, unless an Ingress says otherwise by annotation.
+    denylist_source_range: Vec<IpNet> = Vec::new(),
+        Dynamic, None, "198.51.100.0/24";
+    /// Status of requests beyond `limit-rps` and `limit-rpm` of their Ingress, from 400 to 599.
+    limit_req_status_code: u16 = 503,
+        Dynamic, None, "429";
+    /// Status of requests beyond `limit-connections` of their Ingress, from 400 to 599.
+    limit_conn_status_code: u16 = 503,
+        Dynamic, None, "429";
+    /// Networks of clients that get 403 whatever they ask for and whatever an Ingress says.
+    block_cidrs: Vec<IpNet> = Vec::new(),
+        Dynamic, None, "198.51.100.0/24, 203.0.113.9";
     /// Whether X-Forwarded headers of trusted peers are used and passed on.
     use_forwarded_headers: bool = false,
         Dynamic, None, "true";

@@ -4,10 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::SharedMap;
+use super::access::SourceRanges;
 use super::affinity::Affinity;
 use super::canary::Canary;
 use super::client_auth::ClientAuth;
 use super::clusters::ClusterKey;
+use super::cors::Cors;
+use super::limits::Limits;
+use super::passwords::BasicAuth;
 use super::paths::PathMap;
 use super::redirects::Redirect;
 use super::rewrites::Rewrite;
@@ -131,6 +135,14 @@ pub struct RoutePolicy {
     pub protocol: BackendProtocol,
     /// Backends with TLS are workloads of the mesh: both sides show certificates of its CA.
     pub backend_mtls: bool,
+    /// What pages of other origins may do, where the gateway says it.
+    pub cors: Option<Arc<Cors>>,
+    /// The clients that the route is for; `None` is everybody.
+    pub sources: Option<Arc<SourceRanges>>,
+    /// Who must say a password; `None` is nobody.
+    pub auth: Option<Arc<BasicAuth>>,
+    /// What one client may ask for; `None` is without limit.
+    pub limits: Option<Arc<Limits>>,
     /// Bytes of request body; `None` is unlimited.
     pub max_body: Option<u64>,
     pub connect_timeout: Duration,

@@ -4,12 +4,16 @@
 //! Its maps share structure with their predecessors: replacing one entry among 100,000 costs what replacing
 //! one among 100 costs. Nothing here knows a Kubernetes type beyond names.
 
+pub mod access;
 pub mod affinity;
 pub mod canary;
 pub mod certificates;
 pub mod client_auth;
 pub mod clusters;
+pub mod cors;
 pub mod hosts;
+pub mod limits;
+pub mod passwords;
 pub mod paths;
 pub mod policies;
 pub mod redirects;

@@ -21,7 +21,9 @@ use crate::diagnostics::{Diagnostic, Severity};
 use crate::settings::Settings;
 use crate::settings::places::{PairPlace, TrustPlace, object_of};
 use crate::store::Event;
-use crate::store::objects::{Authorities, Kind, Metadata, Object, PairFields, Secret, SecretOrigin};
+use crate::store::objects::{
+    Authorities, Kind, Metadata, Object, PairFields, Secret, SecretOrigin, UserLists,
+};
 use crate::tls::keys::KeyPair;
 
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -182,7 +184,8 @@ impl Content {
         let metadata = Metadata { name: object_of(path), created: None, labels, annotations };
         let (kind, origin) = ("kubernetes.io/tls".into(), SecretOrigin::Object);
         let fields = PairFields::default();
-        Secret { metadata, kind, origin, pair, fields, ticket_keys: None, authorities, client_ca: None }
+        let (ticket_keys, client_ca, users) = (None, None, UserLists::default());
+        Secret { metadata, kind, origin, pair, fields, ticket_keys, authorities, client_ca, users }
     }
 }
 

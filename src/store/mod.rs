@@ -28,7 +28,7 @@ pub use policies::LastGood;
 pub use references::{
     SecretNameError, ingress_hosts, ingress_secrets, own_secret, server_aliases, www_partners,
 };
-use references::{client_ca_secrets, ingress_clusters, pem_hosts, service_of, staplable_leaf};
+use references::{client_ca_secrets, ingress_clusters, pem_hosts, service_of, staplable_leaf, user_secrets};
 use table::{Entry, Table};
 
 /// The key of a ConfigMap that holds the root certificates of a mesh, as istiod writes it.
@@ -416,17 +416,21 @@ impl Store {
     fn touch_secret(&mut self, secret: &ObjectName) {
         let ingresses = self.ingresses_by_secret.get(secret).filter_map(|name| self.ingresses.get(name));
         for ingress in ingresses {
-            let about_clients = client_ca_secrets(ingress).any(|named| named == *secret);
+            let about_users = user_secrets(ingress).any(|named| named == *secret);
+            let about_routes = about_users || client_ca_secrets(ingress).any(|named| named == *secret);
             for host in ingress_hosts(ingress) {
                 let names = aliases_of(&self.aliasing_by_host, &self.ingresses, &host).chain([host.clone()]);
                 for name in names {
-                    if about_clients {
+                    if about_routes {
                         self.changes.hosts.insert(name.clone());
                     }
                     self.changes.certificates.insert(name);
                 }
             }
             self.changes.certificates.extend(www_partners(ingress));
+            if about_users {
+                self.changes.ingresses.insert(ingress.metadata.name.clone());
+            }
         }
         let pem_hosts = self.secrets.get(secret).map(|secret| pem_hosts(secret));
         self.changes.certificates.extend(pem_hosts.into_iter().flatten());

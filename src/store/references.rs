@@ -7,7 +7,7 @@ use super::objects::is_subdomain;
 use super::objects::{Backend, EndpointSlice, Ingress, ObjectName, Secret, SecretOrigin, ServicePortRef};
 use crate::names::HostPattern;
 use crate::names::annotation::{
-    AUTH_TLS_SECRET, Alias, DEFAULT_BACKEND, FROM_TO_WWW_REDIRECT, SERVER_ALIAS, aliases,
+    AUTH_SECRET, AUTH_TLS_SECRET, Alias, DEFAULT_BACKEND, FROM_TO_WWW_REDIRECT, SERVER_ALIAS, aliases,
 };
 use crate::snapshot::clusters::ClusterKey;
 
@@ -52,16 +52,26 @@ pub fn server_aliases(ingress: &Ingress) -> BTreeSet<HostPattern> {
     named.collect()
 }
 
-/// The Secrets that it names in `spec.tls`, and those of [`client_ca_secrets`].
+/// The Secrets that it names in `spec.tls`, and those of [`client_ca_secrets`] and [`user_secrets`].
 pub fn ingress_secrets(ingress: &Ingress) -> BTreeSet<ObjectName> {
     let secrets = ingress.tls.iter().filter_map(|tls| tls.secret.name());
     let secrets = secrets.map(|secret| ObjectName::new(ingress.metadata.name.namespace.clone(), secret));
-    secrets.chain(client_ca_secrets(ingress)).collect()
+    secrets.chain(client_ca_secrets(ingress)).chain(user_secrets(ingress)).collect()
 }
 
-/// The Secrets with the authorities of its clients. The prefix of the annotation is for `compile` to compare.
+/// The Secrets with the authorities of its clients.
 pub(super) fn client_ca_secrets(ingress: &Ingress) -> impl Iterator<Item = ObjectName> {
-    let named = |key: &str| key.rsplit_once('/').is_some_and(|(_, name)| name == AUTH_TLS_SECRET);
+    named_by(ingress, AUTH_TLS_SECRET)
+}
+
+/// The Secrets with its users.
+pub(super) fn user_secrets(ingress: &Ingress) -> impl Iterator<Item = ObjectName> {
+    named_by(ingress, AUTH_SECRET)
+}
+
+/// The Secrets that an annotation names. Its prefix is for `compile` to compare.
+fn named_by(ingress: &Ingress, annotation: &str) -> impl Iterator<Item = ObjectName> {
+    let named = move |key: &str| key.rsplit_once('/').is_some_and(|(_, name)| name == annotation);
     let all = ingress.metadata.annotations.iter().filter(move |(key, _)| named(key));
     all.filter_map(|(_, value)| own_secret(ingress, value).ok())
 }

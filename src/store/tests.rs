@@ -43,6 +43,7 @@ fn secret(name: &str) -> Object {
         fields: Default::default(),
         ticket_keys: None,
         authorities: None,
+        users: Default::default(),
         client_ca: None,
     })
 }

@@ -56,6 +56,12 @@ impl Setup {
         self
     }
 
+    /// More than one worker.
+    pub fn workers(mut self, number: usize) -> Self {
+        self.settings = self.settings.replace("workers: 1\n", &format!("workers: {number}\n"));
+        self
+    }
+
     /// A file of manifests.
     pub fn manifest(mut self, yaml: impl AsRef<str>) -> Self {
         self.files += 1;

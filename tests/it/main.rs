@@ -1,5 +1,6 @@
 //! Tests of the binary and of the library's public face, a module for each area.
 
+mod access;
 mod admin;
 mod affinity;
 mod architecture;
@@ -10,6 +11,7 @@ mod certificates;
 mod check;
 mod client_certificates;
 mod commands;
+mod cors;
 mod coverage;
 mod demo;
 mod diff;
@@ -23,6 +25,7 @@ mod http2;
 mod http2_backends;
 mod image;
 mod inner_ca;
+mod limits;
 mod log;
 mod long_lived;
 mod manifests;
@@ -31,6 +34,7 @@ mod metrics;
 mod monitoring;
 mod network;
 mod ocsp;
+mod passwords;
 mod policy;
 mod proxy_protocol;
 mod responses;

@@ -120,6 +120,7 @@ impl World {
             fields: Default::default(),
             ticket_keys: None,
             authorities: None,
+            users: Default::default(),
             client_ca: None,
         }))
     }

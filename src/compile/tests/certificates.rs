@@ -25,6 +25,7 @@ fn secret(name: &str, pair: &Arc<KeyPair>) -> Object {
         fields: Default::default(),
         ticket_keys: None,
         authorities: None,
+        users: Default::default(),
         client_ca: None,
     })
 }
@@ -144,6 +145,7 @@ fn a_broken_secret_is_reported_as_long_as_it_is_there() {
         fields: Default::default(),
         ticket_keys: None,
         authorities: None,
+        users: Default::default(),
         client_ca: None,
     })]);
     assert_eq!(world.findings().len(), 1);

@@ -55,6 +55,7 @@ fn secret(name: &str, certificates: Option<&str>, lists: Option<&str>) -> Object
         fields: Default::default(),
         ticket_keys: None,
         authorities: None,
+        users: Default::default(),
         client_ca: certificates.map(|it| ClientCa::new(it.as_bytes(), lists.map(str::as_bytes))),
     })
 }

@@ -281,6 +281,7 @@ const WITHOUT_EFFECT: &[(&str, &str)] = &[
         "Secret.authorities",
         "roots count where a setting names their Secret, which is tested with the roots of the mesh",
     ),
+    ("Secret.users", "they count where an annotation names their Secret, which is tested with routes"),
     (
         "Secret.client_ca",
         "it counts where an annotation names the Secret, which is tested with client certificates",
@@ -313,7 +314,7 @@ fn fields() -> BTreeSet<&'static str> {
         TlsHost { index, host }
         IngressRule { index, host, paths }
         IngressPath { index, path, kind, backend }
-        Secret { metadata, kind, origin, pair, fields, ticket_keys, authorities, client_ca }
+        Secret { metadata, kind, origin, pair, fields, ticket_keys, authorities, client_ca, users }
         Service { metadata, kind, addresses, ports }
         ServicePort { name, port, target, app_protocol }
         EndpointSlice { metadata, service, ports, endpoints }

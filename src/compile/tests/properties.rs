@@ -201,6 +201,7 @@ fn client_ca(number: usize) -> Secret {
         fields: Default::default(),
         ticket_keys: None,
         authorities: None,
+        users: Default::default(),
         client_ca: text.map(|text| ClientCa::new(text.as_bytes(), None)),
     }
 }
@@ -216,6 +217,7 @@ fn secret() -> impl Strategy<Value = Secret> {
             fields: Default::default(),
             ticket_keys: None,
             authorities: None,
+            users: Default::default(),
             client_ca: None,
         },
     )

@@ -4,7 +4,8 @@ use super::World;
 use super::objects::*;
 use crate::settings::Settings;
 use crate::snapshot::hosts::HttpsRedirect;
-use crate::store::objects::{Backend, IngressRule, PathType};
+use crate::snapshot::passwords::Users;
+use crate::store::objects::{Backend, IngressRule, Kind, Object, PathType, Secret, SecretOrigin, UserLists};
 
 const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
 const OURS: &str = "portcullis.dev/ingress-controller";
@@ -192,6 +193,87 @@ fn an_ingress_that_asks_for_an_unsupported_protection_is_closed_and_others_are_n
     assert_eq!(world.serves("a.test", "/.well-known/acme-challenge/y"), "503 server-snippet");
     world.apply([challenge("solver").annotation(AUTH_URL, "http://auth.test").object()]);
     assert_eq!(world.serves("a.test", "/.well-known/acme-challenge/x"), "503 auth-url");
+}
+
+#[test]
+fn an_ingress_with_a_list_that_cannot_be_read_is_closed_and_others_are_not() {
+    const LIST: &str = "nginx.ingress.kubernetes.io/whitelist-source-range";
+    let open = ingress("open").path("a.test", "/open", "web");
+    let listed = |list| ingress("listed").annotation(LIST, list).path("a.test", "/", "web").object();
+    let mut world = World::new([open.object(), listed("10.0.0.0/8")]);
+    let sources = |world: &World, path| world.route("a.test", path).unwrap().policy.sources.clone();
+    let admits = |world: &World, client: &str| sources(world, "/").unwrap().admit(client.parse().unwrap());
+    assert!(admits(&world, "10.1.1.1") && !admits(&world, "192.0.2.1"));
+    assert_eq!(sources(&world, "/open"), None);
+
+    world.apply([listed("10.0.0.0/8, x")]);
+    assert_eq!(world.serves("a.test", "/"), "503 whitelist-source-range");
+    assert_eq!(world.serves("a.test", "/open"), "a/web:80");
+    assert!(world.reasons().contains(&("InvalidAnnotation", "listed".into())));
+
+    world.apply([listed("192.0.2.0/24")]);
+    assert!(!admits(&world, "10.1.1.1") && admits(&world, "192.0.2.1"));
+    let settings =
+        Settings { denylist_source_range: vec!["10.0.0.0/8".parse().unwrap()], ..Settings::default() };
+    let world = World::with(settings, [ingress("open").path("a.test", "/", "web").object()]);
+    assert!(!admits(&world, "10.1.1.1") && admits(&world, "192.0.2.1"));
+}
+
+#[test]
+fn routes_have_the_users_of_the_secret_of_their_ingress() {
+    const SECRET: &str = "nginx.ingress.kubernetes.io/auth-secret";
+    let users = |lines: &str| {
+        let list = Users::of_file(lines.as_bytes());
+        let users = UserLists { file: Some(Arc::new(list)), map: None };
+        let (kind, origin) = ("Opaque".into(), SecretOrigin::Object);
+        let (pair, fields, ticket_keys, authorities, client_ca) =
+            (None, Default::default(), None, None, None);
+        let metadata = metadata("users");
+        Object::Secret(Secret {
+            metadata,
+            kind,
+            origin,
+            pair,
+            fields,
+            ticket_keys,
+            authorities,
+            client_ca,
+            users,
+        })
+    };
+    let asks = |value| ingress("asks").annotation(SECRET, value).path("a.test", "/", "web");
+    let other = ingress("other").path("b.test", "/", "web").object();
+    let mut world = World::new([asks("users").object(), other]);
+    let auth = |world: &World| world.route("a.test", "/").unwrap().policy.auth.clone();
+    let said = |world: &World| -> Vec<&str> {
+        let reasons = world.reasons().into_iter().map(|(reason, _)| reason);
+        reasons.filter(|reason| *reason != "ServiceNotFound").collect()
+    };
+    assert_eq!(world.serves("a.test", "/"), "503 auth-secret");
+    assert_eq!(said(&world), ["SecretNotFound"]);
+
+    // Whatever comes later: only the routes of that Ingress are others.
+    let unconcerned = world.route("b.test", "/").unwrap().clone();
+    world.apply([users("ann:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=")]);
+    assert_eq!((world.serves("a.test", "/"), said(&world)), ("a/web:80".into(), vec![]));
+    assert!(auth(&world).unwrap().users.find(b"ann").is_some_and(|(_, known)| known));
+    assert!(Arc::ptr_eq(&unconcerned, world.route("b.test", "/").unwrap()));
+    let before = world.route("a.test", "/").unwrap().clone();
+    world.apply([users("ann:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=")]);
+    assert!(Arc::ptr_eq(&before, world.route("a.test", "/").unwrap()), "nothing has changed");
+    world.apply([users("ann:secret")]);
+    assert_eq!(world.serves("a.test", "/"), "503 auth-secret");
+    assert_eq!(said(&world), ["NoUsers"]);
+    world.apply([users("ann:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=\nben:x")]);
+    assert_eq!(said(&world), ["UnusableUsers"]);
+    world.delete(Kind::Secret, "a", "users");
+    assert_eq!(world.serves("a.test", "/"), "503 auth-secret");
+    for (value, serves) in
+        [("other/users", "503 auth-secret"), ("a/users", "503 auth-secret"), ("", "a/web:80")]
+    {
+        world.apply([asks(value).object()]);
+        assert_eq!(world.serves("a.test", "/"), serves, "{value}");
+    }
 }
 
 #[test]

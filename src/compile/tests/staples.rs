@@ -40,6 +40,7 @@ fn of_origin(origin: SecretOrigin, metadata: Metadata, pair: &Arc<KeyPair>) -> O
         fields: Default::default(),
         ticket_keys: None,
         authorities: None,
+        users: Default::default(),
         client_ca: None,
     })
 }

@@ -21,6 +21,7 @@ fn secret(ticket_keys: Option<SharedKeys>) -> Object {
         fields: Default::default(),
         ticket_keys,
         authorities: None,
+        users: Default::default(),
         client_ca: None,
     })
 }

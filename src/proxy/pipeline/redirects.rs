@@ -33,7 +33,7 @@ impl Question<'_> {
         let Some(location) = self.fill(redirect) else {
             return Refusal::bad_request("the request has no host");
         };
-        Refusal::redirect(answers::redirect(redirect.status, location), "redirect")
+        Refusal::ready(answers::redirect(redirect.status, location), "redirect")
     }
 
     /// A redirect away from what was asked for; `None` where it would lead there again.
@@ -45,7 +45,7 @@ impl Question<'_> {
             .is_none_or(|host| canonical_host(host).ok().as_deref() == self.origin().0.as_deref());
         match is_ours && target.path() == self.request.uri().path() {
             true => None,
-            false => Some(Refusal::redirect(answers::redirect(redirect.status, location), reason)),
+            false => Some(Refusal::ready(answers::redirect(redirect.status, location), reason)),
         }
     }
 
@@ -85,7 +85,7 @@ impl Question<'_> {
         let location = HeaderValue::from_str(&format!("https://{host}{target}")).ok()?;
         let status = Redirect::status(settings.settings.http_redirect_code);
         let response = answers::redirect(status, location);
-        Some(Refusal::redirect(response, "https_redirect"))
+        Some(Refusal::ready(response, "https_redirect"))
     }
 
     /// Whether the client came over TLS, to us or to whoever is believed about it.

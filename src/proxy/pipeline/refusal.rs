@@ -18,7 +18,8 @@ pub struct Refusal {
 enum Answer {
     /// A status, and what is wrong in words.
     Error(StatusCode, Cow<'static, str>),
-    Redirect(Response<Body>),
+    /// A redirect, or the answer to a preflight.
+    Ready(Response<Body>),
 }
 
 impl Refusal {
@@ -34,8 +35,8 @@ impl Refusal {
         Self::new(StatusCode::NOT_FOUND, "no_route", "no route for this host and path")
     }
 
-    pub fn redirect(response: Response<Body>, reason: &'static str) -> Box<Self> {
-        Box::new(Self { answer: Answer::Redirect(response), reason })
+    pub fn ready(response: Response<Body>, reason: &'static str) -> Box<Self> {
+        Box::new(Self { answer: Answer::Ready(response), reason })
     }
 
     /// The answer as the client understands it. A 421 stays one for gRPC too: it has the client open another
@@ -45,7 +46,7 @@ impl Refusal {
             Answer::Error(status, message) => {
                 answers::failure(status, &message, grpc && status != StatusCode::MISDIRECTED_REQUEST)
             }
-            Answer::Redirect(response) => response,
+            Answer::Ready(response) => response,
         }
     }
 }

@@ -243,12 +243,12 @@ fn a_config_map_of_ingress_nginx_is_understood() {
 #[test]
 fn a_config_map_with_snippets_is_refused_by_name() {
     let data =
-        [("http-snippet", "proxy_cache_path /x;"), ("whitelist-source-range", "10.0.0.0/8"), ("source", "x")];
+        [("http-snippet", "proxy_cache_path /x;"), ("block-referers", "evil.example"), ("source", "x")];
     let error = Inputs { config_map: Some(config_map(&data)), ..Inputs::default() }.load().unwrap_err();
     insta::assert_snapshot!(error, @r"
+    ConfigMap ingress/settings: block-referers: not supported: it restricts access and is not enforced for the whole gateway; use the annotation on each Ingress
     ConfigMap ingress/settings: http-snippet: not supported: snippets of nginx configuration cannot be run
     ConfigMap ingress/settings: source: is needed before the ConfigMap can be read; give it elsewhere
-    ConfigMap ingress/settings: whitelist-source-range: not supported: it restricts access and is not enforced for the whole gateway; use the annotation on each Ingress
     ");
 }
 

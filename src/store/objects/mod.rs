@@ -42,7 +42,7 @@ pub use node::Node;
 pub use peer_authentication::{MtlsMode, PeerAuthentication};
 pub use pod::Pod;
 pub use ready_policy::ReadyPolicy;
-pub use secret::{Authorities, PairFields, Secret, SecretOrigin, TICKET_KEYS_TYPE};
+pub use secret::{Authorities, PairFields, Secret, SecretOrigin, TICKET_KEYS_TYPE, UserLists};
 pub use service::{Service, ServiceKind, ServicePort};
 
 /// The kinds that Portcullis reads.

@@ -8,6 +8,7 @@ use zeroize::Zeroizing;
 
 use super::{Field, Findings, Kind, Metadata};
 use crate::diagnostics::{Diagnostic, ObjectRef, Severity};
+use crate::snapshot::passwords::Users;
 use crate::tls::client_auth::ClientCa;
 use crate::tls::keys::{KeyPair, KeyPairError, Part};
 use crate::tls::tickets::{SharedKeys, TicketKey};
@@ -38,6 +39,17 @@ pub struct Secret {
     pub authorities: Option<Arc<Authorities>>,
     /// What clients of a host are verified with that names this Secret (`auth-tls-secret`); `None` where it has no `ca.crt`.
     pub client_ca: Option<Arc<ClientCa>>,
+    /// Users of routes that name this Secret (`auth-secret`).
+    pub users: UserLists,
+}
+
+/// The users of a Secret, in either of the forms that `auth-secret-type` knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UserLists {
+    /// The lines of `auth`.
+    pub file: Option<Arc<Users>>,
+    /// Every key is a user; `None` beside a pair of key and certificate.
+    pub map: Option<Arc<Users>>,
 }
 
 /// Root certificates and revocation lists, PEM.
@@ -132,8 +144,13 @@ impl Secret {
             Arc::new(Authorities { roots: text(&roots), revocations: text(&lists) })
         });
         let ticket_keys = (kind == TICKET_KEYS_TYPE).then(|| decode_ticket_keys(object, findings));
+        let users = match pair.is_none() && ticket_keys.is_none() {
+            true => decode_users(object, findings),
+            false => UserLists::default(),
+        };
         let origin = SecretOrigin::Object;
-        let secret = Self { metadata, kind, origin, pair, fields, ticket_keys, authorities, client_ca };
+        let secret =
+            Self { metadata, kind, origin, pair, fields, ticket_keys, authorities, client_ca, users };
         findings.extend(secret.findings());
         Some(secret)
     }
@@ -143,7 +160,8 @@ impl Secret {
         let pair = Some(KeyPair::parse(certificates, key).map(Arc::new));
         let kind = "kubernetes.io/tls".into();
         let (origin, fields) = (SecretOrigin::PemPair, PairFields::default());
-        Self { metadata, kind, origin, pair, fields, ticket_keys: None, authorities: None, client_ca: None }
+        let (ticket_keys, authorities, client_ca, users) = (None, None, None, UserLists::default());
+        Self { metadata, kind, origin, pair, fields, ticket_keys, authorities, client_ca, users }
     }
 
     /// What is wrong or odd about the pair.
@@ -214,6 +232,21 @@ fn decode_ticket_keys(object: &Field<'_>, findings: &mut Findings) -> SharedKeys
         }
     }
     keys.into()
+}
+
+/// Users in whatever looks like their passwords' hashes. What does not is dropped here: most Secrets are for others.
+fn decode_users(object: &Field<'_>, findings: &mut Findings) -> UserLists {
+    let file = decode_value(object, "auth", findings).map(|file| Arc::new(Users::of_file(&file)));
+    let mut names = BTreeSet::new();
+    for map in ["data", "stringData"].into_iter().filter_map(|map| object.get(map)) {
+        names.extend(map.entries(findings).map(|(name, _)| name.to_owned()));
+    }
+    let mut users = Users::default();
+    for name in names {
+        let hash = decode_value(object, &name, findings).unwrap_or_default();
+        users.add(name.as_bytes(), &hash);
+    }
+    UserLists { file, map: Some(Arc::new(users)) }
 }
 
 type Bytes = Zeroizing<Vec<u8>>;

@@ -33,6 +33,7 @@ use super::stream::Stream;
 use crate::net::deadlines::Deadlines;
 use crate::proxy::body::Body;
 use crate::proxy::guards::Guard;
+use crate::proxy::limiter::Slot;
 use body::Decoder;
 pub use body::ResponseBody;
 use chunked::ChunkDecoder;
@@ -172,7 +173,7 @@ fn upgrade(
         return Err(Reason::InvalidResponse("101 before the end of the request").into());
     }
     let Connection { stream, input, .. } = *exchange.connection;
-    let upgraded = Upgraded { stream, leftover: input.freeze(), idle, guard: None };
+    let upgraded = Upgraded { stream, leftover: input.freeze(), idle, guard: None, slot: None };
     let mut response = Response::new(Body::Upgraded(Box::new(upgraded)));
     *response.status_mut() = head.status;
     *response.headers_mut() = head.headers;
@@ -188,6 +189,8 @@ pub struct Upgraded {
     pub idle: Duration,
     /// Ends the tunnel when policy does.
     pub guard: Option<Guard>,
+    /// The place of the request among those of its client, as long as the tunnel is there.
+    pub slot: Option<Slot>,
 }
 
 impl Upgraded {

@@ -1,0 +1,41 @@
+use super::{Annotation, AnnotationError, CLOSES, PolicyDraft, Unusable, values};
+
+/// `allowlist-source-range`.
+pub struct AllowlistSourceRange;
+
+impl Annotation for AllowlistSourceRange {
+    fn name(&self) -> &'static str {
+        "allowlist-source-range"
+    }
+
+    fn doc(&self) -> &'static str {
+        "The same as `whitelist-source-range`, and wins over it."
+    }
+
+    fn expects(&self) -> &'static str {
+        "networks or addresses such as `10.0.0.0/8, 2001:db8::1`, separated by commas"
+    }
+
+    fn example(&self) -> &'static str {
+        "10.0.0.0/8, 192.0.2.7"
+    }
+
+    fn default(&self) -> &'static str {
+        "the setting `whitelist-source-range`"
+    }
+
+    fn apply(&self, value: &str, draft: &mut PolicyDraft) -> Result<(), AnnotationError> {
+        let networks = values::networks(value)?;
+        if !networks.is_empty() {
+            draft.allowed_sources = networks;
+        }
+        Ok(())
+    }
+
+    fn unusable(&self) -> Unusable {
+        Unusable::Strict {
+            apply: |draft| draft.refusal = Some("allowlist-source-range"),
+            consequence: CLOSES,
+        }
+    }
+}
