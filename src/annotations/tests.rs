@@ -229,7 +229,7 @@ fn values_out_of_range_are_refused() {
 #[test]
 fn names_that_have_no_effect_are_reported_by_kind() {
     for (name, expected) in [
-        ("affinity", Some((Severity::Warning, "UnsupportedAnnotation"))),
+        ("custom-http-errors", Some((Severity::Warning, "UnsupportedAnnotation"))),
         ("auth-url", Some((Severity::Error, "UnsupportedAnnotation"))),
         ("server-snippet", Some((Severity::Error, "SnippetRefused"))),
         ("proxy-buffering", None),
