@@ -42,7 +42,8 @@ pub(super) fn resolve(ingress: &Ingress, auth: &AuthDraft, store: &Store) -> Res
     let value = auth.secret.as_ref().ok_or(AuthError::NoName)?;
     let name = own_secret(ingress, value).map_err(|error| AuthError::Name { value: value.clone(), error })?;
     let Some(secret) = store.secret(&name) else { return Err(AuthError::NotFound(name)) };
-    let list = if auth.is_map { &secret.users.map } else { &secret.users.file };
+    let lists = secret.users.as_deref();
+    let list = lists.and_then(|lists| if auth.is_map { lists.map.as_ref() } else { lists.file.as_ref() });
     let Some(users) = list else { return Err(AuthError::NoFile(name)) };
     if users.is_empty() {
         return Err(AuthError::Nobody(name));

@@ -21,9 +21,7 @@ use crate::diagnostics::{Diagnostic, Severity};
 use crate::settings::Settings;
 use crate::settings::places::{PairPlace, TrustPlace, object_of};
 use crate::store::Event;
-use crate::store::objects::{
-    Authorities, Kind, Metadata, Object, PairFields, Secret, SecretOrigin, UserLists,
-};
+use crate::store::objects::{Authorities, Kind, Metadata, Object, PairFields, Secret, SecretOrigin};
 use crate::tls::keys::KeyPair;
 
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -184,7 +182,7 @@ impl Content {
         let metadata = Metadata { name: object_of(path), created: None, labels, annotations };
         let (kind, origin) = ("kubernetes.io/tls".into(), SecretOrigin::Object);
         let fields = PairFields::default();
-        let (ticket_keys, client_ca, users) = (None, None, UserLists::default());
+        let (ticket_keys, client_ca, users) = (None, None, None);
         Secret { metadata, kind, origin, pair, fields, ticket_keys, authorities, client_ca, users }
     }
 }

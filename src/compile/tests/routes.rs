@@ -224,7 +224,7 @@ fn routes_have_the_users_of_the_secret_of_their_ingress() {
     const SECRET: &str = "nginx.ingress.kubernetes.io/auth-secret";
     let users = |lines: &str| {
         let list = Users::of_file(lines.as_bytes());
-        let users = UserLists { file: Some(Arc::new(list)), map: None };
+        let users = Some(Arc::new(UserLists { file: Some(Arc::new(list)), map: None }));
         let (kind, origin) = ("Opaque".into(), SecretOrigin::Object);
         let (pair, fields, ticket_keys, authorities, client_ca) =
             (None, Default::default(), None, None, None);

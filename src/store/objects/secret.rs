@@ -40,7 +40,7 @@ pub struct Secret {
     /// What clients of a host are verified with that names this Secret (`auth-tls-secret`); `None` where it has no `ca.crt`.
     pub client_ca: Option<Arc<ClientCa>>,
     /// Users of routes that name this Secret (`auth-secret`).
-    pub users: UserLists,
+    pub users: Option<Arc<UserLists>>,
 }
 
 /// The users of a Secret, in either of the forms that `auth-secret-type` knows.
@@ -145,8 +145,8 @@ impl Secret {
         });
         let ticket_keys = (kind == TICKET_KEYS_TYPE).then(|| decode_ticket_keys(object, findings));
         let users = match pair.is_none() && ticket_keys.is_none() {
-            true => decode_users(object, findings),
-            false => UserLists::default(),
+            true => Some(Arc::new(decode_users(object, findings))),
+            false => None,
         };
         let origin = SecretOrigin::Object;
         let secret =
@@ -160,7 +160,7 @@ impl Secret {
         let pair = Some(KeyPair::parse(certificates, key).map(Arc::new));
         let kind = "kubernetes.io/tls".into();
         let (origin, fields) = (SecretOrigin::PemPair, PairFields::default());
-        let (ticket_keys, authorities, client_ca, users) = (None, None, None, UserLists::default());
+        let (ticket_keys, authorities, client_ca, users) = (None, None, None, None);
         Self { metadata, kind, origin, pair, fields, ticket_keys, authorities, client_ca, users }
     }
 
