@@ -38,7 +38,6 @@ pub const REVOCATION_LISTS: &str = "ca-crl.pem";
 
 /// What a source tells the store.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "nearly every event is the large one, and none lives long")]
 pub enum Event {
     /// The object is new or differs from before.
     Apply(Object),

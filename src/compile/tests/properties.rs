@@ -19,7 +19,6 @@ use crate::tls::keys::KeyPair;
 
 /// What can happen: few names, so that events meet.
 #[derive(Clone, Debug)]
-#[expect(clippy::large_enum_variant, reason = "steps of a test")]
 enum Step {
     Apply(Object),
     Delete(Kind, ObjectName),
