@@ -97,7 +97,10 @@ impl Exchange {
     /// Ready when neither direction has moved for too long.
     fn poll_late(&mut self, wait: Wait, cx: &mut Context<'_>) -> Poll<UpstreamError> {
         let late = ready!(self.pace.poll(wait, cx));
-        self.lease.doubt();
+        // One that only takes nothing of an upload may be well.
+        if wait == Wait::Read {
+            self.lease.doubt();
+        }
         Poll::Ready(late)
     }
 
