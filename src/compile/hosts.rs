@@ -13,9 +13,9 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
-use super::{aliases, auth};
 use super::classes::Classes;
 use super::client_auth::{ClientAuths, Outcome, Wish};
+use super::{aliases, auth};
 use crate::annotations::{self, ClientAuthDraft, Effects, Redirects, Rewriting};
 use crate::diagnostics::{Diagnostic, ObjectRef, Severity, quoted};
 use crate::names::HostPattern;

@@ -47,11 +47,12 @@ async fn a_strict_policy_that_is_not_there_refuses_plaintext_until_it_is() {
 
     let refused = mesh.plain().get("a.example", "/");
     assert_eq!((refused.status, mesh.anonymous().get("a.example", "/").status), (403, 403));
-    assert!(
-        refused.text().contains("the workload asks for a client certificate of the mesh"),
-        "{}",
-        refused.text()
-    );
+    // A connection of the moment in which the pod becomes known is refused for that.
+    let says_why = || {
+        let text = mesh.plain().get("a.example", "/").text();
+        text.contains("the workload asks for a client certificate of the mesh")
+    };
+    eventually_async("the refusal says why", says_why).await;
     assert_eq!(tunnel_of_nobody(&mesh, backend.address()).await, 401);
     assert!(backend.requests().is_empty(), "nothing reaches the workload");
     assert_eq!(mesh.as_(&web).get("a.example", "/").status, 200);
