@@ -7,31 +7,33 @@
 //! too: that is what ingress-nginx does, and who is affected is told.
 
 mod canaries;
+mod claims;
 mod paths;
+mod prepared;
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
+use super::aliases;
 use super::classes::Classes;
 use super::client_auth::{ClientAuths, Outcome, Wish};
-use super::{aliases, auth};
-use crate::annotations::{self, ClientAuthDraft, Effects, Redirects, Rewriting};
-use crate::diagnostics::{Diagnostic, ObjectRef, Severity, quoted};
+use crate::annotations;
+use crate::diagnostics::Diagnostic;
 use crate::names::HostPattern;
 use crate::settings::Settings;
 use crate::snapshot::affinity::Affinity;
-use crate::snapshot::canary::{Canary, CanaryRules};
 use crate::snapshot::clusters::{ClusterKey, ClusterMap};
-use crate::snapshot::hosts::{Action, Host, HttpsRedirect, Route, RoutePolicy};
+use crate::snapshot::hosts::{Action, Host, Route, RoutePolicy};
 use crate::snapshot::paths::{PathMap, PathMatch};
 use crate::snapshot::redirects::{Location, Redirect};
 use crate::snapshot::rewrites::Rewrite;
 use crate::store::Store;
-use crate::store::objects::{Backend, Ingress, IngressPath, Kind, ObjectName, PathType, ServicePortRef};
+use crate::store::objects::{Backend, Ingress, ObjectName, ServicePortRef};
 use crate::tls::policy::TlsPolicy;
-use canaries::{Accepted, Canaries};
-use paths::{Patterns, written};
+use canaries::Canaries;
+use claims::{Answer, Claim, Claims, claim_paths, claim_root};
+use paths::Patterns;
+use prepared::{Prepared, SharedPolicy};
 
 /// Compiles hosts of one store; Ingresses that several of them share are looked at once.
 pub(super) struct Hosts<'a> {
@@ -53,46 +55,6 @@ pub(super) struct CompiledHost {
     /// When to look again although nothing changed, in seconds since the Unix epoch.
     pub recheck_at: Option<i64>,
 }
-
-/// A policy, and what becomes of it for paths that are never redirected to HTTPS.
-#[derive(Clone)]
-struct SharedPolicy {
-    redirected: Arc<RoutePolicy>,
-    unredirected: Arc<RoutePolicy>,
-}
-
-/// What all hosts of one Ingress have in common.
-struct Prepared {
-    /// Each host with the place of a rule for it among those that can be used, in order.
-    rules: Vec<(HostPattern, usize)>,
-    policy: SharedPolicy,
-    redirects: Redirects,
-    rewriting: Rewriting,
-    /// Its backends are reached by the addresses of their Services.
-    service_upstream: bool,
-    client_auth: ClientAuthDraft,
-    /// Set for a canary, of which nothing else counts but its backends, and the affinity of its policy.
-    canary: Option<Arc<CanaryRules>>,
-    /// The annotation for whose sake no route of this Ingress is served.
-    refusal: Option<&'static str>,
-    /// The same for every route of its hosts.
-    host_refusal: Option<&'static str>,
-}
-
-/// A path of the host, the Ingress that has it and what answers there.
-struct Claim<'a> {
-    ingress: &'a Arc<Ingress>,
-    /// As the Ingress has it.
-    written: &'a str,
-    answer: Answer<'a>,
-}
-
-enum Answer<'a> {
-    Backend(&'a Backend),
-    Redirect(Arc<Redirect>),
-}
-
-type Claims<'a> = HashMap<(PathMatch, Box<str>), Claim<'a>>;
 
 impl<'a> Hosts<'a> {
     /// `tls` is the TLS policy of hosts that ask clients for nothing, `now` in seconds since the Unix epoch.
@@ -229,71 +191,6 @@ impl<'a> Hosts<'a> {
         PathMap::with_patterns(routes, |text| self.patterns.get(text).cloned())
     }
 
-    /// What `ingresses`, which are canaries, ask for and get.
-    fn canaries(
-        &mut self,
-        ingresses: &[&'a Arc<Ingress>],
-        pattern: &HostPattern,
-        regex: bool,
-        claims: &Claims<'a>,
-        findings: &mut Vec<Diagnostic>,
-    ) -> Canaries<'a> {
-        let mut wishes = Vec::new();
-        for &ingress in ingresses {
-            self.prepare(ingress);
-            let Some(prepared) = self.prepared.get(&ingress.metadata.name) else { continue };
-            let Some(rules) = prepared.canary.clone() else { continue };
-            let wish = |kind, path, field, backend| canaries::Wish {
-                ingress,
-                rules: rules.clone(),
-                kind,
-                path,
-                field,
-                backend,
-            };
-            for (rule, path) in prepared.paths_of(ingress, pattern) {
-                let field = || format!("spec.rules[{rule}].http.paths[{}].path", path.index);
-                let patterns = regex.then_some(&mut self.patterns);
-                let key = paths::key(ingress, path, patterns, 0, field, findings);
-                let Some((kind, text)) = key else { continue };
-                wishes.push(wish(kind, text, field(), &path.backend));
-            }
-            if let Some(backend) = &ingress.default_backend {
-                wishes.push(wish(PathMatch::Prefix, "/".into(), "spec.defaultBackend".into(), backend));
-            }
-        }
-        canaries::accept(wishes, pattern, claims, findings)
-    }
-
-    /// The canary of `main`.
-    fn canary(
-        &mut self,
-        main: &Route,
-        kind: PathMatch,
-        canary: &Accepted<'_>,
-        clusters: &ClusterMap,
-        previous: Option<&Arc<Route>>,
-    ) -> Option<Box<Canary>> {
-        let Backend::Service { name, port } = canary.backend else { return None };
-        let by_service = self.prepare(canary.ingress).service_upstream;
-        let mut policy = main.policy.clone();
-        if !canary.rules.sticky {
-            let affinity = self.prepare(canary.ingress).policy.redirected.affinity.clone();
-            policy = fit(Arc::new(RoutePolicy { affinity, ..(*policy).clone() }), kind);
-        }
-        // Whatever keeps somebody out of the main route keeps them out of this one.
-        let route = Route {
-            action: forward(canary.ingress, name, port, by_service, clusters),
-            policy,
-            canary: None,
-            stats: Arc::default(),
-            ..main.clone()
-        };
-        let previous = previous.and_then(|route| route.canary.as_ref());
-        let route = reuse_route(route, previous.map(|canary| &canary.route));
-        Some(Box::new(Canary { rules: canary.rules.clone(), route }))
-    }
-
     /// `app-root` of the Ingress that serves `/`.
     fn redirect_root(&mut self, claims: &mut Claims<'a>) {
         let root = |kind| claims.get(&(kind, "/".into())).map(|claim| claim.ingress);
@@ -353,8 +250,7 @@ impl<'a> Hosts<'a> {
         let service = annotations::default_backend(metadata, self.settings)?;
         let service = ObjectName::new(metadata.name.namespace.clone(), service);
         let key = ClusterKey { service, port: ServicePortRef::First, by_service: false };
-        let shared = clusters.get(&key).map(|cluster| cluster.key.clone());
-        Some(shared.unwrap_or_else(|| Arc::new(key)))
+        Some(shared(key, clusters))
     }
 
     /// What the Ingress wants changed of requests for this path.
@@ -393,110 +289,6 @@ impl<'a> Hosts<'a> {
     }
 }
 
-impl SharedPolicy {
-    fn new(policy: RoutePolicy) -> Self {
-        let unredirected = RoutePolicy { redirect: HttpsRedirect::Exempt, ..policy.clone() };
-        Self { redirected: Arc::new(policy), unredirected: Arc::new(unredirected) }
-    }
-}
-
-impl Prepared {
-    fn new(ingress: &Ingress, store: &Store, settings: &Settings, plain: &SharedPolicy) -> Self {
-        let pattern = |host: &Option<String>| HostPattern::parse(host.as_deref().unwrap_or("")).ok();
-        let mut rules = Vec::with_capacity(ingress.rules.len());
-        rules.extend(ingress.rules.iter().zip(0..).filter_map(|(rule, at)| Some((pattern(&rule.host)?, at))));
-        rules.sort();
-        let Effects { mut policy, redirects, auth, client_auth, canary, rewriting, refusal } =
-            annotations::effects(&ingress.metadata, settings);
-        let auth = auth::of_route(ingress, auth, store);
-        let refusal = refusal.or(auth.as_ref().err().copied());
-        policy.auth = auth.unwrap_or_default();
-        let policy = match policy == *plain.redirected {
-            true => plain.clone(),
-            false => SharedPolicy::new(policy),
-        };
-        let protections = || annotations::unsupported_protections(&ingress.metadata, settings);
-        Self {
-            rules,
-            policy,
-            redirects,
-            client_auth,
-            canary,
-            rewriting,
-            service_upstream: annotations::service_upstream(&ingress.metadata, settings),
-            refusal: refusal.or_else(|| protections().next()),
-            host_refusal: protections().find(|annotation| annotations::protects_host(annotation)),
-        }
-    }
-
-    /// Whether this Ingress makes the paths of a host regular expressions: it says so, or rewrites one of them.
-    fn makes_patterns(&self, ingress: &Ingress, pattern: &HostPattern) -> bool {
-        let Some(target) = self.rewriting.target.as_ref().map(|target| target.as_str()) else {
-            return self.rewriting.use_regex;
-        };
-        let default = ingress.default_backend.as_ref().map(|_| "/");
-        let mut paths = self.paths_of(ingress, pattern).map(|(_, path)| written(path)).chain(default);
-        self.rewriting.use_regex || paths.any(|path| path != target)
-    }
-
-    /// Says so where the Ingress `cause` makes the paths of this one regular expressions. The root as a prefix is for all
-    /// paths in any case.
-    fn compelled(&self, ingress: &Ingress, pattern: &HostPattern, cause: &ObjectName) -> Option<Diagnostic> {
-        let mut paths = self.paths_of(ingress, pattern);
-        let (rule, _) = paths.find(|(_, path)| written(path) != "/" || path.kind == PathType::Exact)?;
-        (!self.makes_patterns(ingress, pattern)).then(|| paths::compelled(ingress, rule, pattern, cause))
-    }
-
-    /// The paths for a host, each with the place of its rule as it was written.
-    fn paths_of<'i>(
-        &self,
-        ingress: &'i Ingress,
-        pattern: &HostPattern,
-    ) -> impl Iterator<Item = (usize, &'i IngressPath)> {
-        let rules = self.rules_of(pattern).filter_map(|at| ingress.rules.get(at));
-        rules.flat_map(|rule| rule.paths.iter().map(|path| (rule.index, path)))
-    }
-
-    /// Where the rules for a host are.
-    fn rules_of(&self, pattern: &HostPattern) -> impl Iterator<Item = usize> {
-        let first = self.rules.partition_point(|(other, _)| other < pattern);
-        let rules = self.rules.iter().skip(first).take_while(move |(other, _)| other == pattern);
-        rules.map(|(_, at)| *at)
-    }
-}
-
-/// Takes the paths of an Ingress that no older one has taken. With `patterns` they are regular expressions.
-fn claim_paths<'a>(
-    ingress: &'a Arc<Ingress>,
-    prepared: &Prepared,
-    pattern: &HostPattern,
-    mut patterns: Option<&mut Patterns>,
-    claims: &mut Claims<'a>,
-    findings: &mut Vec<Diagnostic>,
-) {
-    let wanted = prepared.rewriting.target.as_ref().map_or(0, |target| target.groups());
-    for (rule, path) in prepared.paths_of(ingress, pattern) {
-        let written = written(path);
-        let field = || format!("spec.rules[{rule}].http.paths[{}].path", path.index);
-        let is_service = matches!(path.backend, Backend::Service { .. });
-        let host = prepared.rewriting.host.as_ref().filter(|_| is_service);
-        if host.is_some_and(|host| host.of(ingress, &path.backend).is_none()) {
-            findings.push(paths::unknown_port(ingress, rule, path));
-        }
-        let known = patterns.as_deref_mut();
-        let Some(key) = paths::key(ingress, path, known, wanted, field, findings) else { continue };
-        match claims.entry(key) {
-            Entry::Vacant(entry) => {
-                entry.insert(Claim { ingress, written, answer: Answer::Backend(&path.backend) });
-            }
-            Entry::Occupied(entry) => {
-                let winner = &entry.get().ingress.metadata.name;
-                findings.push(path_conflict(ingress, field(), pattern, written, winner));
-            }
-        }
-    }
-}
-
 /// A policy for a path of this kind: the cookie of a session cannot be for a regular expression, so it is for all paths.
 fn fit(policy: Arc<RoutePolicy>, kind: PathMatch) -> Arc<RoutePolicy> {
     match &policy.affinity {
@@ -519,42 +311,13 @@ fn forward(
 ) -> Action {
     let namespace = ingress.metadata.name.namespace.clone();
     let key = ClusterKey { service: ObjectName::new(namespace, service), port: port.clone(), by_service };
-    let shared = clusters.get(&key).map(|cluster| cluster.key.clone());
-    Action::Forward(shared.unwrap_or_else(|| Arc::new(key)))
+    Action::Forward(shared(key, clusters))
 }
 
-/// A default backend serves what no rule takes: of the hosts that its Ingress has rules for, or, where it has
-/// none, of requests that no host is there for.
-fn claim_root<'a>(ingress: &'a Arc<Ingress>, claims: &mut Claims<'a>) {
-    if let Some(backend) = &ingress.default_backend {
-        claims.entry((PathMatch::Prefix, "/".into())).or_insert(Claim {
-            ingress,
-            written: "/",
-            answer: Answer::Backend(backend),
-        });
-    }
-}
-
-fn path_conflict(
-    ingress: &Ingress,
-    field: String,
-    pattern: &HostPattern,
-    path: &str,
-    winner: &ObjectName,
-) -> Diagnostic {
-    let object = ObjectRef::new(Kind::Ingress, &ingress.metadata.name);
-    let path = quoted(path);
-    let (reason, message) = match *winner == ingress.metadata.name {
-        true => (
-            "DuplicatePath",
-            format!("Path {path} of host {pattern} occurs before in this Ingress; the first one is served."),
-        ),
-        false => (
-            "PathConflict",
-            format!("Path {path} of host {pattern} is served by the older Ingress {winner}."),
-        ),
-    };
-    Diagnostic::new(Severity::Warning, object, field, reason, message)
+/// The key as its backend has it, where there is one: routes have it in common.
+fn shared(key: ClusterKey, clusters: &ClusterMap) -> Arc<ClusterKey> {
+    let known = clusters.get(&key).map(|cluster| cluster.key.clone());
+    known.unwrap_or_else(|| Arc::new(key))
 }
 
 fn reuse_route(new: Route, previous: Option<&Arc<Route>>) -> Arc<Route> {

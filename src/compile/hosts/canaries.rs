@@ -4,23 +4,26 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
-use super::Claims;
+use super::claims::Claims;
+use super::{Hosts, fit, forward, paths, reuse_route};
 use crate::diagnostics::{Diagnostic, ObjectRef, Severity, quoted};
 use crate::names::HostPattern;
-use crate::snapshot::canary::CanaryRules;
+use crate::snapshot::canary::{Canary, CanaryRules};
+use crate::snapshot::clusters::ClusterMap;
+use crate::snapshot::hosts::{Route, RoutePolicy};
 use crate::snapshot::paths::PathMatch;
 use crate::store::objects::{Backend, Ingress, Kind};
 
 /// A path that an Ingress wants a canary for.
-pub(super) struct Wish<'a> {
-    pub ingress: &'a Arc<Ingress>,
-    pub rules: Arc<CanaryRules>,
-    pub kind: PathMatch,
-    /// Canonical.
-    pub path: Box<str>,
+struct Wish<'a> {
+    ingress: &'a Arc<Ingress>,
+    rules: Arc<CanaryRules>,
+    kind: PathMatch,
+    /// Canonical, or a regular expression.
+    path: Box<str>,
     /// Where the Ingress says so.
-    pub field: String,
-    pub backend: &'a Backend,
+    field: String,
+    backend: &'a Backend,
 }
 
 /// The canary of one route.
@@ -32,8 +35,75 @@ pub(super) struct Accepted<'a> {
 
 pub(super) type Canaries<'a> = HashMap<(PathMatch, Box<str>), Accepted<'a>>;
 
+impl<'a> Hosts<'a> {
+    /// What `ingresses`, which are canaries, ask for and get.
+    pub(super) fn canaries(
+        &mut self,
+        ingresses: &[&'a Arc<Ingress>],
+        pattern: &HostPattern,
+        regex: bool,
+        claims: &Claims<'a>,
+        findings: &mut Vec<Diagnostic>,
+    ) -> Canaries<'a> {
+        let mut wishes = Vec::new();
+        for &ingress in ingresses {
+            self.prepare(ingress);
+            let Some(prepared) = self.prepared.get(&ingress.metadata.name) else { continue };
+            let Some(rules) = prepared.canary.clone() else { continue };
+            let wish = |kind, path, field, backend| Wish {
+                ingress,
+                rules: rules.clone(),
+                kind,
+                path,
+                field,
+                backend,
+            };
+            for (rule, path) in prepared.paths_of(ingress, pattern) {
+                let field = || format!("spec.rules[{rule}].http.paths[{}].path", path.index);
+                let patterns = regex.then_some(&mut self.patterns);
+                let key = paths::key(ingress, path, patterns, 0, field, findings);
+                let Some((kind, text)) = key else { continue };
+                wishes.push(wish(kind, text, field(), &path.backend));
+            }
+            if let Some(backend) = &ingress.default_backend {
+                wishes.push(wish(PathMatch::Prefix, "/".into(), "spec.defaultBackend".into(), backend));
+            }
+        }
+        accept(wishes, pattern, claims, findings)
+    }
+
+    /// The canary of `main`.
+    pub(super) fn canary(
+        &mut self,
+        main: &Route,
+        kind: PathMatch,
+        canary: &Accepted<'_>,
+        clusters: &ClusterMap,
+        previous: Option<&Arc<Route>>,
+    ) -> Option<Box<Canary>> {
+        let Backend::Service { name, port } = canary.backend else { return None };
+        let by_service = self.prepare(canary.ingress).service_upstream;
+        let mut policy = main.policy.clone();
+        if !canary.rules.sticky {
+            let affinity = self.prepare(canary.ingress).policy.redirected.affinity.clone();
+            policy = fit(Arc::new(RoutePolicy { affinity, ..(*policy).clone() }), kind);
+        }
+        // Whatever keeps somebody out of the main route keeps them out of this one.
+        let route = Route {
+            action: forward(canary.ingress, name, port, by_service, clusters),
+            policy,
+            canary: None,
+            stats: Arc::default(),
+            ..main.clone()
+        };
+        let previous = previous.and_then(|route| route.canary.as_ref());
+        let route = reuse_route(route, previous.map(|canary| &canary.route));
+        Some(Box::new(Canary { rules: canary.rules.clone(), route }))
+    }
+}
+
 /// Those of `wishes`, the oldest Ingress first, that have a main Ingress in `claims`; for each path the first.
-pub(super) fn accept<'a>(
+fn accept<'a>(
     wishes: Vec<Wish<'a>>,
     pattern: &HostPattern,
     claims: &Claims<'_>,
