@@ -1,7 +1,8 @@
 use std::sync::Arc;
 
 use super::{Annotation, AnnotationError, PolicyDraft};
-use crate::snapshot::client_auth::SubjectPattern;
+use crate::snapshot::client_auth::SUBJECT_PATTERN;
+use crate::snapshot::search::SearchPattern;
 
 /// `auth-tls-match-cn`.
 pub struct AuthTlsMatchCn;
@@ -28,7 +29,7 @@ impl Annotation for AuthTlsMatchCn {
     }
 
     fn apply(&self, value: &str, draft: &mut PolicyDraft) -> Result<(), AnnotationError> {
-        let pattern = || SubjectPattern::parse(value).map(Arc::new);
+        let pattern = || SearchPattern::new(value, SUBJECT_PATTERN).map(Arc::new);
         draft.client_auth.subject = (!value.is_empty()).then(pattern);
         Ok(())
     }

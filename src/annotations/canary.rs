@@ -3,7 +3,8 @@ use std::sync::Arc;
 use http::HeaderName;
 
 use super::{Annotation, AnnotationError, PolicyDraft, values};
-use crate::snapshot::canary::{CanaryRules, HeaderPattern, HeaderRule, HeaderValues};
+use crate::snapshot::canary::{CanaryRules, HeaderRule, HeaderValues};
+use crate::snapshot::search::SearchPattern;
 
 /// `canary`.
 pub struct Canary;
@@ -16,7 +17,7 @@ pub struct CanaryDraft {
     pub header: Option<HeaderName>,
     /// Wins over `pattern`.
     pub value: Option<Box<str>>,
-    pub pattern: Option<HeaderPattern>,
+    pub pattern: Option<SearchPattern>,
     pub cookie: Option<Box<str>>,
     pub weight: u32,
     pub total: u32,

@@ -1,5 +1,6 @@
 use super::{Annotation, AnnotationError, PolicyDraft};
-use crate::snapshot::canary::HeaderPattern;
+use crate::snapshot::canary::HEADER_PATTERN;
+use crate::snapshot::search::SearchPattern;
 
 /// `canary-by-header-pattern`.
 pub struct CanaryByHeaderPattern;
@@ -26,7 +27,8 @@ impl Annotation for CanaryByHeaderPattern {
     }
 
     fn apply(&self, value: &str, draft: &mut PolicyDraft) -> Result<(), AnnotationError> {
-        draft.canary.pattern = Some(HeaderPattern::new(value).map_err(|_| AnnotationError::Value)?);
+        draft.canary.pattern =
+            Some(SearchPattern::new(value, HEADER_PATTERN).map_err(|_| AnnotationError::Value)?);
         Ok(())
     }
 }

@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
-use crate::snapshot::client_auth::{NoPattern, SubjectPattern, VerifyClient};
+use crate::snapshot::client_auth::VerifyClient;
 use crate::snapshot::redirects::Location;
+use crate::snapshot::search::{NoPattern, SearchPattern};
 
 /// What an Ingress asks of its clients' certificates.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -13,7 +14,7 @@ pub struct ClientAuthDraft {
     pub secret: Option<String>,
     pub verify: Option<VerifyClient>,
     pub depth: Option<usize>,
-    pub subject: Option<Result<Arc<SubjectPattern>, NoPattern>>,
+    pub subject: Option<Result<Arc<SearchPattern>, NoPattern>>,
     pub pass_certificate: bool,
     pub error_page: Option<Location>,
 }

@@ -13,7 +13,7 @@ impl Annotation for DenylistSourceRange {
     }
 
     fn expects(&self) -> &'static str {
-        "networks or addresses such as `10.0.0.0/8, 2001:db8::1`, separated by commas"
+        values::NETWORKS
     }
 
     fn example(&self) -> &'static str {

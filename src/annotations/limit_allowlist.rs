@@ -13,11 +13,11 @@ impl Annotation for LimitAllowlist {
     }
 
     fn expects(&self) -> &'static str {
-        "networks or addresses such as `10.0.0.0/8, 2001:db8::1`, separated by commas"
+        values::NETWORKS
     }
 
     fn example(&self) -> &'static str {
-        "10.0.0.0/8, 192.0.2.7"
+        values::NETWORKS_EXAMPLE
     }
 
     fn default(&self) -> &'static str {

@@ -6,10 +6,11 @@ use proptest::prelude::*;
 use super::*;
 use crate::snapshot::access::SourceRanges;
 use crate::snapshot::affinity::{AffinityMode, SameSite, SessionCookie};
-use crate::snapshot::client_auth::{NoPattern, VerifyClient};
+use crate::snapshot::client_auth::VerifyClient;
 use crate::snapshot::cors::{Cors, Origins};
 use crate::snapshot::hosts::{BackendProtocol, HttpsRedirect};
 use crate::snapshot::redirects::Asked;
+use crate::snapshot::search::NoPattern;
 use crate::store::objects::ObjectName;
 
 const NGINX: &str = "nginx.ingress.kubernetes.io";
@@ -278,7 +279,7 @@ fn what_is_asked_of_clients_is_read_as_it_is_written() {
     ]);
     assert_eq!((all.secret.as_deref(), all.depth, all.pass_certificate), (Some("shop/ca"), Some(3), true));
     assert_eq!((all.verify, all.protection()), (Some(VerifyClient::OptionalNoCa), Some("auth-tls-match-cn")));
-    assert!(all.subject.unwrap().unwrap().matches("O=x,CN=b") && all.error_page.is_some());
+    assert!(all.subject.unwrap().unwrap().is_match(b"O=x,CN=b") && all.error_page.is_some());
     // What cannot be used leaves what is stricter, or is told to `compile`.
     for (name, value) in
         [("verify-client", "Off"), ("verify-depth", "0"), ("verify-depth", "-1"), ("error-page", "no")]

@@ -99,6 +99,10 @@ pub fn size(value: &str) -> Result<u64, AnnotationError> {
     number.and_then(|number| number.checked_mul(factor)).ok_or(AnnotationError::Value)
 }
 
+/// What lists of networks are called and look like, for the documentation of each annotation that is one.
+pub const NETWORKS: &str = "networks or addresses such as `10.0.0.0/8, 2001:db8::1`, separated by commas";
+pub const NETWORKS_EXAMPLE: &str = "10.0.0.0/8, 192.0.2.7";
+
 /// Networks and addresses, separated by commas.
 pub fn networks(value: &str) -> Result<Vec<IpNet>, AnnotationError> {
     let entries = value.split(',').map(str::trim).filter(|entry| !entry.is_empty());

@@ -65,7 +65,8 @@ mod tests {
     use http::{HeaderName, HeaderValue};
 
     use super::*;
-    use crate::snapshot::canary::HeaderPattern;
+    use crate::snapshot::canary::HEADER_PATTERN;
+    use crate::snapshot::search::SearchPattern;
 
     fn rules(values: Option<HeaderValues>, cookie: Option<&str>, weight: u32) -> CanaryRules {
         let header = values.map(|values| HeaderRule { name: HeaderName::from_static("x-canary"), values });
@@ -84,7 +85,7 @@ mod tests {
     #[test]
     fn the_header_comes_before_the_cookie_and_that_before_the_weight() {
         let exactly = || HeaderValues::Exactly("beta".into());
-        let matching = || HeaderValues::Matching(HeaderPattern::new("^b").unwrap());
+        let matching = || HeaderValues::Matching(SearchPattern::new("^b", HEADER_PATTERN).unwrap());
         for (values, header, cookie, weight, expected) in [
             (Some(HeaderValues::Words), "always", "c=never", 0, true),
             (Some(HeaderValues::Words), "never", "c=always", 100, false),

@@ -3,10 +3,8 @@
 
 use std::sync::Arc;
 
-use regex_automata::meta;
-use regex_automata::util::syntax;
-
 use super::redirects::Redirect;
+use super::search::{Bounds, SearchPattern};
 use crate::tls::client_auth::ClientAuthorities;
 use crate::tls::policy::TlsPolicy;
 
@@ -22,8 +20,8 @@ pub struct ClientCheck {
     pub verify: VerifyClient,
     /// Most certificates between that of a client and an authority.
     pub depth: usize,
-    /// Whom it is for; `None` is for all.
-    pub subject: Option<Arc<SubjectPattern>>,
+    /// Whom it is for, matched as nginx does; `None` is for all.
+    pub subject: Option<Arc<SearchPattern>>,
     /// Backends get the certificate too.
     pub pass_certificate: bool,
     /// Where clients are sent whose certificate is missing or bad.
@@ -74,57 +72,21 @@ impl ClientAuth {
     }
 }
 
-/// A pattern for the subject of a client, as nginx matches it: anywhere in the text unless it is anchored, and with regard
-/// to case.
-#[derive(Clone, Debug)]
-pub struct SubjectPattern {
-    text: Box<str>,
-    regex: meta::Regex,
-    /// Whether a client that shows nothing, whose subject is empty, is one of those.
-    matches_nothing: bool,
-}
-
-/// A text is no pattern, or one of those that only a backtracking matcher has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NoPattern;
-
-impl SubjectPattern {
-    /// Most bytes of a pattern as it is compiled.
-    const LARGEST: usize = 1 << 20;
-
-    pub fn parse(text: &str) -> Result<Self, NoPattern> {
-        let config = meta::Config::new().nfa_size_limit(Some(Self::LARGEST)).utf8_empty(false);
-        // Names are written in ASCII.
-        let syntax = syntax::Config::new().unicode(false).utf8(false);
-        let regex =
-            meta::Builder::new().configure(config).syntax(syntax).build(text).map_err(|_| NoPattern)?;
-        Ok(Self { text: text.into(), matches_nothing: regex.is_match(""), regex })
-    }
-
-    pub fn matches(&self, subject: &str) -> bool {
-        self.regex.is_match(subject)
-    }
-
-    pub fn matches_nothing(&self) -> bool {
-        self.matches_nothing
-    }
-}
-
-impl PartialEq for SubjectPattern {
-    fn eq(&self, other: &Self) -> bool {
-        self.text == other.text
-    }
-}
+/// Of a pattern for the subject of a client. Nothing bounds its text but the size of an object.
+pub const SUBJECT_PATTERN: Bounds = Bounds { text: usize::MAX, automaton: 1 << 20 };
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::snapshot::search::NoPattern;
 
     #[test]
     fn subjects_are_matched_anywhere_and_with_regard_to_case() {
-        let matches = |pattern: &str, subject: &str| SubjectPattern::parse(pattern).unwrap().matches(subject);
+        let matches = |pattern: &str, subject: &str| {
+            SearchPattern::new(pattern, SUBJECT_PATTERN).unwrap().is_match(subject.as_bytes())
+        };
         for (pattern, subject, expected) in [
             ("CN=hello-app", "CN=hello-app", true),
             ("CN=hello-app", "CN=hello-app-2,O=x", true),
@@ -138,22 +100,22 @@ mod tests {
         ] {
             assert_eq!(matches(pattern, subject), expected, "{pattern} on {subject}");
         }
-        assert!(SubjectPattern::parse("").unwrap().matches_nothing());
-        assert!(!SubjectPattern::parse("CN=a").unwrap().matches_nothing());
+        assert!(SearchPattern::new("", SUBJECT_PATTERN).unwrap().is_match(b""));
+        assert!(!SearchPattern::new("CN=a", SUBJECT_PATTERN).unwrap().is_match(b""));
     }
 
     #[test]
     fn what_cannot_be_matched_in_linear_time_is_no_pattern() {
         for text in ["(", "CN=(?!admin)", r"(a)\1", "a{1000}{1000}", "[", "*", "(?P<a>", r"\p{Greek}"] {
-            assert_eq!(SubjectPattern::parse(text).err(), Some(NoPattern), "{text}");
+            assert_eq!(SearchPattern::new(text, SUBJECT_PATTERN).err(), Some(NoPattern), "{text}");
         }
     }
 
     proptest! {
         #[test]
         fn no_text_panics(text in "(\\PC|[()|*+?{}\\[\\]^$\\\\.0-9]){0,40}", subject in "[ -~]{0,60}") {
-            if let Ok(pattern) = SubjectPattern::parse(&text) {
-                pattern.matches(&subject);
+            if let Ok(pattern) = SearchPattern::new(&text, SUBJECT_PATTERN) {
+                pattern.is_match(subject.as_bytes());
             }
         }
     }

@@ -18,6 +18,7 @@ pub mod paths;
 pub mod policies;
 pub mod redirects;
 pub mod rewrites;
+pub mod search;
 pub mod shared;
 pub mod workloads;
 

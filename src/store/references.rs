@@ -22,11 +22,16 @@ pub fn ingress_hosts(ingress: &Ingress) -> BTreeSet<HostPattern> {
     hosts
 }
 
-/// The hosts, with or without `www.` in front, that it wants to be sent to its own, where nobody has rules for them. The
-/// prefix of the annotation is for `compile` to compare.
+/// What its annotations of this name say, under whichever prefix: that is for `compile` to compare.
+fn values_of<'a>(ingress: &'a Ingress, annotation: &'a str) -> impl Iterator<Item = &'a str> {
+    let all = ingress.metadata.annotations.iter();
+    let named = all.filter(move |(key, _)| key.rsplit_once('/').is_some_and(|(_, name)| name == annotation));
+    named.map(|(_, value)| value.as_str())
+}
+
+/// The hosts, with or without `www.` in front, that it wants to be sent to its own, where nobody has rules for them.
 pub fn www_partners(ingress: &Ingress) -> BTreeSet<HostPattern> {
-    let asks = |key: &String| key.rsplit_once('/').is_some_and(|(_, name)| name == FROM_TO_WWW_REDIRECT);
-    if !ingress.metadata.annotations.keys().any(asks) {
+    if values_of(ingress, FROM_TO_WWW_REDIRECT).next().is_none() {
         return BTreeSet::new();
     }
     let own = ingress_hosts(ingress);
@@ -37,15 +42,10 @@ pub fn www_partners(ingress: &Ingress) -> BTreeSet<HostPattern> {
     own.iter().filter_map(partner).filter(|partner| !own.contains(partner)).collect()
 }
 
-/// More names that it wants its hosts to have, where nobody has rules for them. The prefix of the annotation is for
-/// `compile` to compare.
+/// More names that it wants its hosts to have, where nobody has rules for them.
 pub fn server_aliases(ingress: &Ingress) -> BTreeSet<HostPattern> {
-    let lists = ingress
-        .metadata
-        .annotations
-        .iter()
-        .filter(|(key, _)| key.rsplit_once('/').is_some_and(|(_, name)| name == SERVER_ALIAS));
-    let named = lists.flat_map(|(_, list)| aliases(list)).filter_map(|alias| match alias {
+    let lists = values_of(ingress, SERVER_ALIAS);
+    let named = lists.flat_map(aliases).filter_map(|alias| match alias {
         Ok(Alias::Host(host)) => Some(host),
         Ok(Alias::Pattern(_)) | Err(_) => None,
     });
@@ -69,11 +69,9 @@ pub(super) fn user_secrets(ingress: &Ingress) -> impl Iterator<Item = ObjectName
     named_by(ingress, AUTH_SECRET)
 }
 
-/// The Secrets that an annotation names. Its prefix is for `compile` to compare.
-fn named_by(ingress: &Ingress, annotation: &str) -> impl Iterator<Item = ObjectName> {
-    let named = move |key: &str| key.rsplit_once('/').is_some_and(|(_, name)| name == annotation);
-    let all = ingress.metadata.annotations.iter().filter(move |(key, _)| named(key));
-    all.filter_map(|(_, value)| own_secret(ingress, value).ok())
+/// The Secrets that an annotation names.
+fn named_by<'a>(ingress: &'a Ingress, annotation: &'a str) -> impl Iterator<Item = ObjectName> {
+    values_of(ingress, annotation).filter_map(|value| own_secret(ingress, value).ok())
 }
 
 /// Why a text names no Secret that an Ingress may use.
@@ -100,12 +98,7 @@ pub fn own_secret(ingress: &Ingress, value: &str) -> Result<ObjectName, SecretNa
 /// The backends that its paths lead to. Whether by their Service's own address is for `compile` to say.
 pub(super) fn ingress_clusters(ingress: &Ingress) -> BTreeSet<ClusterKey> {
     let namespace = &ingress.metadata.name.namespace;
-    let fallbacks = ingress
-        .metadata
-        .annotations
-        .iter()
-        .filter(|(key, _)| key.rsplit_once('/').is_some_and(|(_, name)| name == DEFAULT_BACKEND));
-    let fallbacks = fallbacks.map(|(_, service)| ClusterKey {
+    let fallbacks = values_of(ingress, DEFAULT_BACKEND).map(|service| ClusterKey {
         service: ObjectName::new(namespace.clone(), service.trim()),
         port: ServicePortRef::First,
         by_service: false,

@@ -23,7 +23,7 @@ pub use authorities::{AuthoritiesError, ClientAuthorities, ClientCa};
 pub(super) use handshake::{AsksForCertificate, BoundTickets, remembering};
 
 use super::{client_element, distinguished_name};
-use crate::snapshot::client_auth::SubjectPattern;
+use crate::snapshot::search::SearchPattern;
 
 /// Longest name of a client or an issuer that is told to backends, and that a client is let in with.
 const LONGEST_NAME: usize = 4096;
@@ -97,7 +97,7 @@ pub struct ClientCertificate {
     /// PEM, percent-encoded; made when it is first asked for.
     escaped: OnceCell<Option<HeaderValue>>,
     judged: RefCell<Option<(Arc<ClientAuthorities>, Judgement)>>,
-    matched: RefCell<Option<(Arc<SubjectPattern>, bool)>>,
+    matched: RefCell<Option<(Arc<SearchPattern>, bool)>>,
 }
 
 struct Names {
@@ -134,13 +134,12 @@ impl ClientCertificate {
     }
 
     /// Whether its subject is one that `pattern` is for. Looked up once for each pattern.
-    pub fn is_for(&self, pattern: &Arc<SubjectPattern>) -> bool {
+    pub fn is_for(&self, pattern: &Arc<SearchPattern>) -> bool {
         let mut matched = self.matched.borrow_mut();
         match &*matched {
             Some((known, matches)) if Arc::ptr_eq(known, pattern) => *matches,
             _ => {
-                let subject = self.subject().and_then(|subject| subject.to_str().ok());
-                let matches = subject.is_some_and(|subject| pattern.matches(subject));
+                let matches = self.subject().is_some_and(|subject| pattern.is_match(subject.as_bytes()));
                 *matched = Some((pattern.clone(), matches));
                 matches
             }

@@ -10,6 +10,7 @@ use x509_parser::prelude::X509Version;
 
 use super::*;
 use crate::clock;
+use crate::snapshot::client_auth::SUBJECT_PATTERN;
 use crate::testing::certificates::{Authority, Leaf};
 
 const SERIAL: u64 = 4711;
@@ -204,7 +205,7 @@ fn names_that_no_header_has_room_for_are_no_names() {
     let shown = ClientCertificate::new(&long, None).unwrap();
     assert_eq!(shown.subject(), None);
     assert_eq!(shown.verdict(&set, clock::seconds()), Verdict::Bad(Fault::Rejected));
-    let pattern = Arc::new(SubjectPattern::parse("").unwrap());
+    let pattern = Arc::new(SearchPattern::new("", SUBJECT_PATTERN).unwrap());
     assert!(!shown.is_for(&pattern));
     assert!(ClientCertificate::new(&[], None).is_none());
 }
